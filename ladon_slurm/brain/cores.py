@@ -1,0 +1,73 @@
+"""How many CPU cores a step's ranks use here: whether one of them may compute while all else stands. Pure.
+
+CPU time is no progress: a spinning rank uses a core, and one that hangs asleep has telemetry threads.
+But a rank that uses more than either may be why the others wait, and then it is too early to convict.
+A rank is a task, or a device where there are fewer tasks than devices (one torchrun for eight GPUs).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ladon_slurm.brain.window import HostWindow
+from ladon_slurm.model import Cause, Step
+
+AT_WORK = 2.5  # cores from which a rank that looks dead elsewhere may compute
+ASLEEP = 0.1  # cores a rank below which the host side sleeps,
+AWAKE = 0.5  # and those of one rank from which it does not
+ALONE = 0.35  # beyond all telemetry, where only the sum is known: one at work reads 0.5 beside 15 that sleep
+TELEMETRY = 0.03  # cores that a rank uses for its telemetry, hung or not
+SPIN_LEAST, SPIN_MOST = 0.7, 1.5  # cores that a rank uses to spin
+
+
+class Cores(Struct, frozen=True):
+    """CPU cores in use by a step on one node."""
+
+    total: float
+    ranks: int
+    devices: int = 1
+    told: bool = True  # its tasks are its ranks; else there may be more work in one than in another
+    busiest: float | None = None  # of one rank, where it is known how they share the total
+
+    @property
+    def mean(self) -> float:
+        """Per rank."""
+        return self.total / self.ranks
+
+    @property
+    def awake(self) -> bool:
+        """Whether they do not all sleep. One that computes alone is little, shared out over many."""
+        if self.mean >= ASLEEP:
+            return True
+        if self.busiest is not None:
+            return self.busiest >= AWAKE
+        return self.total - TELEMETRY * (self.devices - 1) >= ALONE
+
+    def compute(self, cause: Cause) -> bool:
+        """Whether one of them may compute: more is in use than waiting takes."""
+        if self.busiest is not None:
+            return self.busiest > AT_WORK
+        if self.total <= AT_WORK:
+            return False
+        if self.total > (AT_WORK * self.ranks if self.told else SPIN_MOST * self.ranks + 1):
+            return True
+        # More than all of them asleep use and less than all of them spinning: some may wait for one.
+        return cause == "spinning" and self.total < SPIN_LEAST * self.ranks
+
+
+def cores(h: HostWindow, step: Step, devices: int, t: float) -> Cores | None:
+    """What is known of the cores in use at `t` and of their share per rank; None where nothing is.
+
+    `step.tasks` are to be the tasks on this node; a trace that counts those of all nodes makes nothing
+    worse.
+    """
+    total = h.cpu.value(t)
+    if total is None:
+        return None
+    devices = max(devices, 1)
+    by_task = h.rank_cores() if h.known is not None and h.known.ranks is not None else {}
+    local = len(by_task) or (step.tasks or 1) // max(len(step.nodes or ()), 1)
+    told = local >= devices
+    return Cores(
+        total, max(local, devices), devices, told, max(by_task.values()) if told and by_task else None
+    )

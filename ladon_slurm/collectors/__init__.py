@@ -1,0 +1,1 @@
+"""Readers that may block: they run in worker processes."""

@@ -1,0 +1,1 @@
+"""What is done with recordings: replay, scoring. Never imported by the daemon."""

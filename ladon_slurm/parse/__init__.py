@@ -1,0 +1,1 @@
+"""Text in, value out: no file, clock or child."""
