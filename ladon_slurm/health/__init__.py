@@ -78,6 +78,7 @@ class Health:
         self._last_event: dict[str, float] = {}
         self.stalled: dict[int, float] = {}  # job -> t of its last stall here; may be of an earlier boot
         self.allocation = Allocation(GAP_LOOKS * self.rounds.limits.every)
+        self.nameless = 0  # Xids without a number, since ladond began
         self._repeats: dict[str, dict[int, list[float]]] = {}  # "31 GPU-..." -> job -> t, uid
 
     def follow(self, settings: Settings) -> None:
@@ -96,7 +97,8 @@ class Health:
             return self._fell(t, event)
         if event.kind == "sxid":
             return self._switch(t, event)
-        if event.code is None:
+        if event.code is None or event.code < 1:  # 0, or what is no number: no Xid, whatever was meant
+            self.nameless += 1
             return []
         changes = self._repeat(t, event, list(jobs))
         lists = self.rounds.limits.xid
@@ -203,7 +205,7 @@ class Health:
 
     def checks(self, t: float, sources: Mapping[str, str]) -> list[CheckRow]:
         """All checks, and how each did at its last look."""
-        return list(told.rows(self.rounds, t, sources))
+        return list(told.rows(self.rounds, t, sources, self.devices, self.nameless))
 
     def site(self, t: float, said: Mapping[str, SiteSaid]) -> list[Change]:
         """Take in what checks of the site's own said."""
