@@ -55,10 +55,10 @@ class State:
     """All that is remembered from line to line.
 
     `cases` are the open cases of the journal: their faults stay open until the device answers again,
-    their stalls while the run is alive. `kept` is what `keep()` of the daemon before gave. `start`:
-    seconds since 1970 at t 0. `interval_s` is the tick where it is not the settings' own (replay).
-    `devices` may be replaced by the daemon when it has taken inventory. `full`: every verdict has its
-    evidence, and not only one that changed (replay of several nodes).
+    their stalls while the run is alive. `lately`: its faults that ended not long ago, and may come again.
+    `kept` is what `keep()` of the daemon before gave. `start`: seconds since 1970 at t 0. `interval_s` is
+    the tick where it is not the settings' own (replay). `devices` may be replaced by the daemon when it has
+    taken inventory. `full`: every verdict has its evidence, and not only a changed one (several nodes).
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class State:
         settings: Settings,
         cases: Iterable[Case] = (),
         *,
+        lately: Iterable[Case] = (),
         kept: Iterable[Kept] = (),
         boot: str = "",
         node_ok: bool = True,
@@ -87,6 +88,7 @@ class State:
         self.net = NetWindow(self.spans.window, self.spans.stale)
         self.health = Health(self.devices, interval, gap, settings)
         self.cases: dict[str, Case] = {case.id: case for case in cases}
+        self.lately: dict[str, Case] = {case.id: case for case in lately}
         self.watches: dict[str, Watch] = {}  # by run
         self.verdicts: dict[str, Verdict] = {}  # by run, for every live step; see explained()
         self.by_id: dict[str, str] = {}  # step id -> its newest run
@@ -379,7 +381,8 @@ def _orphans(state: State, t: float) -> list[Case]:
 def _conclude(state: State, t: float, changes: list[Change], cases: list[Case]) -> Outcome:
     """Changes -> cases -> decisions."""
     out = Outcome(changes, cases)
-    for case in casebook.follow(state.cases, changes, state.node, state.boot):
+    state.lately = {id_: case for id_, case in state.lately.items() if casebook.soon(case, t)}
+    for case in casebook.follow(state.cases, changes, state.node, state.boot, lately=state.lately.values()):
         watch = state.watches.get(case.subject)
         step = watch.step if watch is not None else None
         if case.uid is None and step is not None and step.uid is not None:
@@ -388,9 +391,11 @@ def _conclude(state: State, t: float, changes: list[Change], cases: list[Case]) 
         if case.closed is None and (case.id not in state.cases or deciding.became_zombie(watch, changes)):
             state.docket.take_up(case.id)
     for case in out.cases:
+        state.lately.pop(case.id, None)
         if case.closed is None:
             state.cases[case.id] = case
         else:
+            state.lately[case.id] = case
             state.cases.pop(case.id, None)
             state.docket.close(case.id)
     out.decisions = deciding.settle(state, t)

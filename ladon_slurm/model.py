@@ -300,6 +300,7 @@ class Case(Struct, omit_defaults=True):
     finding: Finding | None = None
     closed: float | None = None
     outcome: str | None = None  # why it was closed
+    again: int = 0  # how often the fault came again soon after its end: then its case is opened again
 
 
 ActionKind = str  # log, notify, custom, cancel, requeue, drain, signal, or a site's own reaper

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ladon_slurm.checknames import SITE
@@ -57,6 +58,14 @@ STOPS = GONE | {name for name, check in CHECKS.items() if check.stops}  # a step
 Jobs = Iterable[tuple[int, int | None]]  # job, uid
 
 
+class Kept(Struct):
+    """What a daemon hands to the next one of this boot: what was heard is not said again."""
+
+    boot: str
+    heard: list[tuple[Finding, float]]  # open findings of events; t of the last event
+    repeats: dict[str, dict[int, list[float]]]
+
+
 class Health:
     """The open findings of a node, by Finding.key, and the holds that open and close them."""
 
@@ -88,6 +97,25 @@ class Health:
     def restore(self, finding: Finding) -> None:
         """A finding of an open case: it stays until its device is seen answering again."""
         self.findings[finding.key] = finding
+
+    def keep(self, boot: str) -> Kept:
+        """What the next daemon is to know; plain values."""
+        heard = [(f, self._last_event[key]) for key, f in self.findings.items() if key in self._last_event]
+        repeated = [(f, f.t) for f in self.findings.values() if f.check == REPEAT]
+        return Kept(boot, heard + repeated, self._repeats)
+
+    def recall(self, kept: Kept) -> None:
+        """Take over what the daemon before this one kept, each with what is left of its time.
+
+        What is critical comes of its case: without one nothing would ever follow of it.
+        """
+        for finding, last in kept.heard:
+            if finding.severity == "critical" and finding.key not in self.findings:
+                continue
+            self.findings.setdefault(finding.key, finding)
+            if finding.check != REPEAT:
+                self._last_event[finding.key] = last
+        self._repeats = kept.repeats
 
     def event(self, t: float, event: DeviceEvent, jobs: Jobs = ()) -> list[Change]:
         """The driver or the kernel said something. `jobs`: those that hold the device."""

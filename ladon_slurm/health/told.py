@@ -88,4 +88,4 @@ def _missing(name: str, rounds: Rounds, id_: str) -> str:
     fields = [need.partition(".")[2] for need in CHECKS[name].needs if not need.startswith("Reading.")]
     lacks = [f for f in fields if getattr(facts, f, None) is None]
     told = [f"{f} ({gaps[f]})" if f in gaps else f for f in lacks]
-    return f"not told: {', '.join(told)}" if told else "part of what it needs is not known, or it needs another look"
+    return f"not told: {', '.join(told)}" if told else "a part of what it needs, or a second look, is missing"

@@ -44,11 +44,11 @@ class Xid(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a message says of a card, or `sxid` of an NVSwitch. `code` None: without a number, or with an odd one."""
+    """What a message says of a card, or `sxid` of an NVSwitch."""
 
     kind: Literal["xid", "lost", "sxid"]
     pci: str | None  # as `address` writes it; None: it does not say which
-    code: int | None
+    code: int | None  # None: it has none, or one that is no number
     text: str
 
 

@@ -44,10 +44,14 @@ def next_for(told: Told) -> str:
     case = told.case
     if case.kind == "fault":
         fix = case.finding.fix if case.finding else "look at the node"
+        if case.again:
+            fix = f"it comes and goes, so that it is gone now says little; {fix}"
         if case.closed is not None:
             drained = any(a.kind == "drain" and (a.outcome or "").startswith("done") for a in told.actions)
             back = any(a.kind == "undrain" and (a.outcome or "").startswith("done") for a in told.actions)
             if drained and not back:
+                if case.again:
+                    return f"{fix}; `ladon undrain {case.node}` looks again and brings the node back"
                 return f"the fault is gone; `ladon undrain {case.node}` looks again and brings the node back"
             return f"the fault is gone ({case.outcome or 'closed'}); is the node still drained? `sinfo -R`"
         return f"{fix}; if Ladon drained the node, `ladon undrain {case.node}` after it"

@@ -171,7 +171,40 @@ def test_an_xid_of_the_kernels_log_is_found_once_also_over_a_restart(cluster):
     node.kernel_says(XID % 64)
     node.start_daemon()
     appears(cluster, "xid64 gpu0")
-    assert "xid63 gpu0" not in findings(cluster), "told before the restart: not told again"
+    for sig in (signal.SIGTERM, signal.SIGKILL):
+        assert {"xid63 gpu0", "xid64 gpu0"} <= findings(cluster).keys(), "a restart is no end of a warning"
+        node.stop_daemon(sig)
+        node.start_daemon()
+    said = (cluster.dir / "log" / "ladond-n1.out").read_text()
+    assert [said.count(f"gpu0 xid{code} warning") for code in (63, 64)] == [1, 1], "nor is it told again"
+
+
+def test_N03_a_fault_that_comes_and_goes_is_one_case_and_one_drain(cluster):
+    node, gpus = cluster.node("n1"), cluster.node("n1").gpus
+    before = cluster.sdiag().count("REQUEST_UPDATE_NODE")
+    cases = lambda: json.loads(cluster.ladon("n1", "cases", "--json", "--device", "gpu2").out)["cases"]  # noqa: E731
+    for again in range(3):
+        gpus.set(2, remap_failed=True)
+        appears(cluster, "remap gpu2")
+        reason = drained(cluster)
+        if again == 1:
+            node.stop_daemon(signal.SIGKILL)  # a new daemon knows it, too
+            node.start_daemon()
+        gpus.set(2, remap_failed=False)
+        goes(cluster, "remap gpu2")
+        (told,) = cases()
+        assert told["case"].get("again", 0) == again
+        assert f"(case {told['case']['id']})" in reason
+    assert cluster.sdiag().count("REQUEST_UPDATE_NODE") == before + 1
+    explained = cluster.ladon("n1", "explain", told["case"]["id"]).out
+    assert "came again twice, last " in " ".join(explained.split())
+    undrain(cluster)
+    gpus.set(2, remap_failed=True)
+    assert told["case"]["id"] in drained(cluster), "brought back and ill again: drained again"
+    gpus.set(2, remap_failed=False)
+    goes(cluster, "remap gpu2")
+    undrain(cluster)
+    assert len(cases()) == 1
 
 
 def lines_of(file: Path) -> list[str]:
