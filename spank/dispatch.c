@@ -136,8 +136,9 @@ static void take_batch_option(spank_t sp, uint32_t step)
 {
 	char said[LADON_SAID_MAX];
 
-	if (step == LADON_STEP_BATCH && !state.asked.asked &&
-	    port_env(sp, STEP_OPTION_ENV, said, sizeof said))	/* S12 */
+	if (step != LADON_STEP_BATCH || state.asked.asked)
+		return;
+	if (port_env(sp, STEP_OPTION_ENV, said, sizeof said))	/* S12 */
 		on_option(said, false);
 }
 

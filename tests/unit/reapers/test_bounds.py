@@ -482,7 +482,7 @@ def test_N03_a_fault_that_comes_and_goes_drains_once(rig):
 
 
 @pytest.mark.parametrize("died", [True, False])
-def test_a_fault_that_comes_again_on_a_node_that_was_brought_back_drains_it_again(rig, died):
+def test_N03_a_fault_that_comes_again_on_a_node_that_was_brought_back_drains_it_again(rig, died):
     drain(rig)
     heal(rig)
     assert undrain(rig).startswith("done")
@@ -500,7 +500,7 @@ def test_a_fault_that_comes_again_on_a_node_that_was_brought_back_drains_it_agai
     assert undrain(rig).startswith("done"), "and it can be brought back again"
 
 
-def test_it_is_drained_again_also_where_nobody_has_seen_yet_that_it_was_brought_back(rig):
+def test_N03_it_is_drained_again_also_where_nobody_has_seen_yet_that_it_was_brought_back(rig):
     drain(rig)
     rig.settle(700)
     heal(rig)
