@@ -28,7 +28,7 @@ exit 1
 """
 
 
-@pytest.mark.parametrize("part", ["a-b", "others"])
+@pytest.mark.parametrize("part", ["a-b", "corpus", "others"])
 @pytest.mark.parametrize(
     ("count", "again", "code"),
     [(1, 0, 0), (1, 1, 1), (11, 0, 1)],
