@@ -26,6 +26,9 @@ SAYS = {
 }
 
 
+NOT_YET = "it cannot tell by what it sees now (a card at rest, a first look, a part that is silent)"
+
+
 def rows(
     rounds: Rounds, t: float, sources: Mapping[str, str], devices: Mapping[str, Device], nameless: int
 ) -> Iterator[CheckRow]:
@@ -88,4 +91,4 @@ def _missing(name: str, rounds: Rounds, id_: str) -> str:
     fields = [need.partition(".")[2] for need in CHECKS[name].needs if not need.startswith("Reading.")]
     lacks = [f for f in fields if getattr(facts, f, None) is None]
     told = [f"{f} ({gaps[f]})" if f in gaps else f for f in lacks]
-    return f"not told: {', '.join(told)}" if told else "a part of what it needs, or a second look, is missing"
+    return f"not told: {', '.join(told)}" if told else NOT_YET

@@ -150,7 +150,9 @@ class Standing:
             if gone_s < 120
             else f" for {gone_s / 60:.0f} min"
         )
-        return f"{what}: the cause has been gone{since}; `ladon undrain {was.node}` brings it back"
+        case = self._case(was)
+        again = f", after it came again {case.again}x" if case is not None and case.again else ""
+        return f"{what}: the cause has been gone{since}{again}; `ladon undrain {was.node}` brings it back"
 
     def _follow(self, was: Drained, t: float) -> None:
         """Since when the cause is gone; written once, for `ladon explain`."""

@@ -475,6 +475,8 @@ def test_N03_a_fault_that_comes_and_goes_drains_once(rig):
         come_again(rig, times)
         rig.settle(120)
         heal_again(rig)
+    rig.settle(5)
+    assert "gone for 5 s, after it came again 5x; `ladon undrain" in rig.executor.standing.said(rig.world.t)
     assert rig.calls.count("drain") == 1
     assert (rig.world.reason, "DRAIN" in rig.world.flags) == (text, True)
     assert [a.kind for a in rig.journal.actions(FAULT.id)] == [a.kind for a in rows] == ["drain"]
