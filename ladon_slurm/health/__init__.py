@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ladon_slurm.checknames import SITE
@@ -59,11 +59,12 @@ Jobs = Iterable[tuple[int, int | None]]  # job, uid
 
 
 class Kept(Struct):
-    """What a daemon hands to the next one of this boot: what was heard is not said again."""
+    """What a daemon hands to the next one of this boot: a restart is no end of a fault."""
 
     boot: str
-    heard: list[tuple[Finding, float]]  # open findings of events; t of the last event
+    open: list[tuple[Finding, float]]  # findings; t of the last event, where it is of one
     repeats: dict[str, dict[int, list[float]]]
+    memory: dict[str, dict[str, float]] = field(default_factory=dict)  # of the checks: what was up ...
 
 
 class Health:
@@ -99,23 +100,28 @@ class Health:
         self.findings[finding.key] = finding
 
     def keep(self, boot: str) -> Kept:
-        """What the next daemon is to know; plain values."""
-        heard = [(f, self._last_event[key]) for key, f in self.findings.items() if key in self._last_event]
-        repeated = [(f, f.t) for f in self.findings.values() if f.check == REPEAT]
-        return Kept(boot, heard + repeated, self._repeats)
+        """What the next daemon is to know; plain values. What is made anew at each tick is not kept."""
+        open_ = [
+            (f, self._last_event.get(key, f.t))
+            for key, f in self.findings.items()
+            if f.check == REPEAT or f.check in CHECKS or self._ends_by_age(f.check)
+        ]
+        return Kept(boot, open_, self._repeats, self.rounds.memory)
 
     def recall(self, kept: Kept) -> None:
         """Take over what the daemon before this one kept, each with what is left of its time.
 
         What is critical comes of its case: without one nothing would ever follow of it.
         """
-        for finding, last in kept.heard:
+        for finding, last in kept.open:
             if finding.severity == "critical" and finding.key not in self.findings:
                 continue
             self.findings.setdefault(finding.key, finding)
-            if finding.check != REPEAT:
+            if self._ends_by_age(finding.check):
                 self._last_event[finding.key] = last
         self._repeats = kept.repeats
+        if kept.memory:  # R17
+            self.rounds.memory = kept.memory
 
     def event(self, t: float, event: DeviceEvent, jobs: Jobs = ()) -> list[Change]:
         """The driver or the kernel said something. `jobs`: those that hold the device."""

@@ -115,7 +115,7 @@ class Rounds:
 
     def _prune(self, devices: Mapping[str, Device]) -> None:
         """Of instances that are no more nothing is remembered."""
-        if len(self.memory) > len(CHECKS) * (len(devices) + 1):
+        if devices and len(self.memory) > len(CHECKS) * (len(devices) + 1):
             there = {*devices, "node"}
             self.memory = {k: v for k, v in self.memory.items() if k.partition(" ")[2] in there}
             self._holds = {k: v for k, v in self._holds.items() if k.rpartition(" ")[2] in there}

@@ -88,7 +88,7 @@ def may_undrain(node: NodeFacts) -> str | None:
     """
     if not node.state:
         return "its state is not known"  # R13
-    in_hand = ("REBOOT", "POWER", "MAINTENANCE")  # R01
+    in_hand = ("REBOOT", "POWER", "MAINTENANCE")
     return next((why for flag, why in NOT_NOW if flag in node.state and flag.startswith(in_hand)), None)
 
 

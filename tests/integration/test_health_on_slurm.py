@@ -110,8 +110,20 @@ def test_a_link_that_goes_down_is_found(cluster):
     gpus = cluster.node("n1").gpus
     gpus.set_link(0, 3, active=False)
     assert "NVLinks down: 3" in appears(cluster, "nvlink gpu0")["text"]
+    node = cluster.node("n1")
+    for sig in (signal.SIGKILL, signal.SIGTERM):  # who has never seen it up knows that it was
+        node.stop_daemon(sig)
+        node.start_daemon()
+        assert "nvlink gpu0" in findings(cluster)
+    gpus.set(1, ecc_uncorrected=2)  # a look later,
+    appears(cluster, "ecc gpu1")
+    gpus.set(1, ecc_uncorrected=0)
+    goes(cluster, "ecc gpu1")  # and two more
+    assert "nvlink gpu0" in findings(cluster)
     gpus.set_link(0, 3, active=True)
     goes(cluster, "nvlink gpu0")
+    said = (cluster.dir / "log" / "ladond-n1.out").read_text()
+    assert [said.count(f"gpu0 nvlink {what}") for what in ("warning", "cleared")] == [1, 1]
 
 
 def test_a_fault_that_the_site_drains_for_drains_with_its_reason(cluster):
