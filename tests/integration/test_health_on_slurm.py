@@ -92,6 +92,21 @@ def test_a_well_node_is_looked_at_and_has_nothing(cluster):
     assert cluster.ladon("n1", "check").rc == 0
 
 
+def test_H12_a_healthy_node_asks_slurmctld_nothing(cluster):
+    """Neither idle nor with a step at work: a thousand nodes that ask each minute are a load."""
+    run = cluster.srun_background(["play", "train", "--gpus", "0", "--solo"], gres="gpu:h100:1")
+    (id_,) = cluster.await_(lambda: [s["step"]["id"] for s in cluster.status("n1")["steps"]], 60, "the step")
+    cluster.await_verdict(id_, "HEALTHY")
+    before, begun = cluster.sdiag(), cluster.status("n1")
+    until = begun["t"] + 40 * begun["tick_s"]
+    cluster.await_(lambda: cluster.status("n1")["t"] > until, 60, "forty ticks")
+    after = cluster.sdiag()
+    rose = {name for name in after.keys() if after.count(name) > before.count(name)}
+    assert not {name for name in rose if "INFO" in name or "UPDATE" in name} - {"REQUEST_STATS_INFO"}, rose
+    cluster.run(["scancel", id_.partition(".")[0]])
+    run.wait()
+
+
 def test_each_fault_of_a_card_is_found_through_the_driver_and_goes_with_it(cluster):
     gpus = cluster.node("n1").gpus
     for check, (ill, well) in FACTS.items():
