@@ -101,7 +101,7 @@ def test_H12_a_healthy_node_asks_slurmctld_nothing(cluster):
     until = begun["t"] + 40 * begun["tick_s"]
     cluster.await_(lambda: cluster.status("n1")["t"] > until, 60, "forty ticks")
     after = cluster.sdiag()
-    rose = {name for name in after.keys() if after.count(name) > before.count(name)}
+    rose = {name for name in after if after.count(name) > before.count(name)}
     assert not {name for name in rose if "INFO" in name or "UPDATE" in name} - {"REQUEST_STATS_INFO"}, rose
     cluster.run(["scancel", id_.partition(".")[0]])
     run.wait()
