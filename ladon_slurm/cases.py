@@ -166,7 +166,8 @@ def _fault(
             subject=subject,
         )
     if change.cleared:
-        return replace(case, finding=finding, closed=change.t, outcome="the fault is gone")
+        over = "nothing more was heard of it" if finding.heard else "the fault is gone"
+        return replace(case, finding=finding, closed=change.t, outcome=over)
     return replace(case, finding=finding)
 
 

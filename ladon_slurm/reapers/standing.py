@@ -35,6 +35,7 @@ log = logging.getLogger("ladon.reapers")
 
 KIND = "drained"  # of Journal.kept; the key is the node
 GONE = "the cause is gone; the node is still drained"
+SILENT = "nothing more was heard of the cause; the node is still drained"
 
 
 class Desk(Protocol):
@@ -152,7 +153,8 @@ class Standing:
         )
         case = self._case(was)
         again = f", after it came again {case.again}x" if case is not None and case.again else ""
-        return f"{what}: the cause has been gone{since}{again}; `ladon undrain {was.node}` brings it back"
+        gone = "nothing was heard of the cause" if f.heard else "the cause has been gone"
+        return f"{what}: {gone}{since}{again}; `ladon undrain {was.node}` brings it back"
 
     def _follow(self, was: Drained, t: float) -> None:
         """Since when the cause is gone; written once, for `ladon explain`."""
@@ -160,7 +162,7 @@ class Standing:
             self._gone = None
         elif self._gone is None:
             self._gone = t
-            self._later(was, GONE)
+            self._later(was, SILENT if was.finding.heard else GONE)
 
     def _by_itself(self, was: Drained, t: float) -> None:
         rules = self._desk.view.settings.drain

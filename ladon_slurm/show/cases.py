@@ -21,6 +21,7 @@ ENDS = (  # how a case ended, by the first words of its outcome
     ("it holds its GPUs", "unused"),
     ("the step", "step ended"),
     ("the fault is gone", "fault gone"),
+    ("nothing more was heard", "not heard"),
     ("the node was rebooted", "reboot"),
 )
 

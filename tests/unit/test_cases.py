@@ -144,6 +144,14 @@ def test_within_one_tick_a_fault_may_end_and_come_again():
     assert (case.closed, case.again) == (None, 1)
 
 
+def test_of_a_fault_that_was_only_heard_of_nobody_says_that_it_is_gone():
+    heard = Finding("xid48", "critical", "double-bit ECC error", "check the card", 1.0, "GPU-3")
+    got, _ = follow_all([Change(1.0, finding=heard), Change(700.0, finding=heard, cleared=True)])
+    assert got[-1].outcome == "nothing more was heard of it"
+    assert fault(1).finding.heard is False
+    assert Finding("xid_repeat", "warning", "", "", 1.0).heard is False
+
+
 def test_two_changes_of_one_subject_in_one_tick_are_one_case_returned_once():
     (case,) = cases.follow({}, [said("SUSPECT", 1), said("ZOMBIE", 1)], "n1", "b")
     assert case.verdict.verdict == "ZOMBIE"

@@ -11,7 +11,7 @@ from ladon_slurm.config import Drain, Limits
 from ladon_slurm.journal import Journal
 from ladon_slurm.model import Case
 from ladon_slurm.policy.comeback import Now
-from ladon_slurm.reapers.standing import GONE
+from ladon_slurm.reapers.standing import GONE, SILENT
 from ladon_slurm.slurm import NodeFacts
 
 LADONS = NodeFacts("n2", frozenset({"IDLE", "DRAIN"}), "ladon Xid79 gpu0: x (case 0c0ffe)", "root", "000001")
@@ -464,6 +464,17 @@ def heal_again(rig: Rig) -> None:
     rig.world.here = WELL
     case = replace(rig.journal.case(FAULT.id), closed=rig.world.t, outcome="the fault is gone")
     rig.executor.apply([case], [])
+
+
+def test_a_drain_for_what_was_only_heard_of_does_not_say_that_the_cause_is_gone(rig):
+    heard = replace(FAULT, finding=replace(FINDING, check="xid48"))
+    rig.executor.apply([heard], [decided("drain", heard)])
+    rig.settle(10)
+    rig.world.here = WELL
+    rig.executor.apply([replace(heard, closed=rig.world.t, outcome="nothing more was heard of it")], [])
+    rig.settle(5)
+    assert later(rig) == SILENT
+    assert "nothing was heard of the cause for 5 s; `ladon undrain" in rig.executor.standing.said(rig.world.t)
 
 
 def test_N03_a_fault_that_comes_and_goes_drains_once(rig):
