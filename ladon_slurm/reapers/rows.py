@@ -50,7 +50,7 @@ class Rows:
                     found[d.case, "mail"] = again(mail, d.t)
                 if dropped(known):
                     found[d.case, kind] = again(known, d.t, self._terms(known).term_grace)
-                elif kind == "drain" and self._brought_back(known):
+                elif kind == "drain" and self._brought_back(known):  # N03
                     found[d.case, kind] = replace(
                         anew(known, d.t), later=CAME_AGAIN, later_t=d.t, later_boot=known.boot
                     )
