@@ -143,7 +143,8 @@ def classed(host: HostSeen, known: Known, starts: list[StepEvent]) -> list[StepE
 def allotted(t: float, host: HostSeen, known: Known, starts: list[StepEvent]) -> list[StepEvent]:
     """Devices of the steps whose own were not known, or guessed, so far: told in their start line, once more.
 
-    Those of which they are known keep them: Slurm's list may be another one by now.
+    Those of which they are known keep them: Slurm's list may be another one by now. Where MIG was carved anew
+    its number is that of the instance in the place of the one that is gone.
     """
     if t < known.wait_until or not known.devices:
         return []
@@ -154,7 +155,8 @@ def allotted(t: float, host: HostSeen, known: Known, starts: list[StepEvent]) ->
     order = places(known.positions, known.devices.values())
     again = []
     for run, event in known.runs.items():
-        if event.devices is not None and not event.guessed:
+        there = event.devices is not None and known.devices.keys() >= set(event.devices)
+        if there and not event.guessed:
             continue
         given = given_to(host.steps[run], order, known)
         if given is None or (event.devices is not None and given.guessed):

@@ -27,6 +27,7 @@ HALF = 0.5  # of the time between two looks: they are not on the second
 SITE_OPENS, SITE_CLEARS = 2, 2
 SITE_FIX = "what the site's own check asks for; it is in the site's checks.d"
 SITE_WORDS: tuple[Severity, ...] = ("warning", "critical")  # by exit code, from 1 on
+ENDS_WITH_ITS_DEVICE = (CHECK, "hung")  # beside those of CHECKS
 State = Literal["well", "ill", "unknown"]
 
 __all__ = ["Rounds", "checks"]
@@ -242,7 +243,8 @@ class Rounds:
         """Findings of checks that were turned off, and warnings of instances that are no more."""
         for key, finding in list(findings.items()):
             off = finding.check in self.off and finding.check not in CANNOT_BE_OFF
-            known = (finding.check in CHECKS or finding.check == CHECK) and finding.device is not None
+            ours = finding.check in CHECKS or finding.check in ENDS_WITH_ITS_DEVICE
+            known = ours and finding.device is not None
             gone = known and finding.device not in devices and finding.severity == "warning"
             if off or gone:
                 self._forget(key)

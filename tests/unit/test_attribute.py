@@ -285,6 +285,21 @@ def test_a_guess_is_put_right_once_slurmd_has_told():
     assert known.runs[s.run].devices == ["GPU-2"]
 
 
+@pytest.mark.parametrize(("ids", "now"), [((1, 0), ["MIG-new"]), ((2, 0), ["MIG-old"])])
+def test_a_step_has_what_was_carved_in_the_place_of_its_instance(ids, now):
+    """Its number is of the file that opens GPU instance 1, whatever that is; none is there: as it was."""
+    known, s = Known(), step(gpus="0")
+    old = Device("MIG-old", index=2, minor=2, parent="GPU-2", mig=0, gi=1, ci=0)
+    new = Device("MIG-new", index=2, minor=2, parent="GPU-2", mig=0, gi=ids[0], ci=ids[1])
+    place = Gres("a", minor=2, gi=1, ci=0, instance=True)
+    attribute(1.0, "n1", gpus(devices={**CARDS, old.id: old}), hosts(s), known, node([place]))
+    assert known.runs[s.run].devices == [old.id]
+    found = attribute(2.0, "n1", gpus(devices={**CARDS, new.id: new}), hosts(s), known)
+    assert known.runs[s.run].devices == now
+    assert given(found) == ([("42.0", now, None)] if now == [new.id] else [])
+    assert given(attribute(3.0, "n1", gpus(devices={**CARDS, new.id: new}), hosts(s), known)) == []
+
+
 def test_before_slurmd_was_asked_no_guess_is_told():
     known, s = Known(wait_until=20.0), step(gpus="0")
     assert given(attribute(1.0, "n1", gpus(), hosts(s), known)) == [("42.0", None, None)]
