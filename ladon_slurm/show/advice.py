@@ -31,7 +31,7 @@ def together(lacks: str) -> str:
 
 
 def _devices(labels: list[str]) -> str:
-    return folded(sorted(labels, key=lambda label: [int(n) for n in re.findall(r"\d+", label)]))
+    return folded(sorted(set(labels), key=lambda label: [int(n) for n in re.findall(r"\d+", label)]))
 
 
 def missing(lacks: str) -> str:
