@@ -98,9 +98,6 @@ class Track:
         """Whether it is a MIG instance that is no more: its card has answered without it for a while."""
         device = self.view.device
         card = readings.get(device.parent) if device.parent is not None else None
-        if card is None or card.lost or card.hung:
-            missing = None
-        else:
-            missing = device.id not in readings
+        missing = None if card is None or card.lost or card.hung else device.id not in readings
         since = self._missing.tell(t, missing)
         return since is not None and t - since > self._spans.stale

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -81,25 +82,75 @@ def users(cluster: Cluster) -> dict[str, list[str]]:
     return {r["device"]["id"]: r["steps"] for r in rows if r.get("steps")}
 
 
-def test_x(cluster, phased):
+def seen_of(cluster: Cluster, step: str) -> set[str]:
+    """The devices that its verdict is made from."""
+    rows = cluster.status_now("n1").get("steps", [])
+    found = [row.get("verdict") or {} for row in rows if row["step"]["id"] == step]
+    return {e["device"] for v in found for e in v.get("evidence", []) if "device" in e}
+
+
+def passes(cluster: Cluster, seconds: float) -> None:
+    """So much time of the daemon's own ticks."""
+    until = cluster.status("n1")["t"] + seconds
+    cluster.await_(lambda: cluster.status_now("n1").get("t", 0) > until, what=f"{seconds} s of ticks")
+
+
+def cases(cluster: Cluster, step: str) -> list[str]:
+    said = cluster.ladon("n1", "cases", "--json").check().out
+    return [case["id"] for case in json.loads(said)["cases"] if case.get("step") == step]
+
+
+def test_another_instance_in_the_place_of_a_steps_own(cluster, phased):
     gpus = cluster.node("n1").gpus
     step = phased("part", "gpu:h100_3g.40gb:1")
     old = gpus.mig_uuids(3)
-    step.plays("train --mig 3:0")
+    step.plays("train --io --mig 3:0")
     cluster.await_(lambda: users(cluster) == {old[0]: [step.step]}, what="its instance")
-    cluster.await_(lambda: cluster.verdict(step.step) is not None)
-    print(cluster.ladon("n1", "status").out, cluster.ladon("n1", "explain", step.step).out)
+    cluster.await_verdict(step.step, "HEALTHY")
     step.ends()
     gpus.carve(3, "3g.40gb", "3g.40gb")
     new = gpus.mig_uuids(3)
     step.plays("stall --mig 3:0")
     cluster.await_(lambda: users(cluster) == {new[0]: [step.step]}, what="its new instance")
-    print(cluster.ladon("n1", "status").out, cluster.ladon("n1", "explain", step.step).out)
-    import time
-    time.sleep(10)
-    print(cluster.ladon("n1", "status").out, cluster.ladon("n1", "explain", step.step).out)
-    print(cluster.status("n1")["findings"])
-    gpus.carve(3, mig=False)
-    time.sleep(5)
-    print(cluster.ladon("n1", "status").out, cluster.ladon("n1", "explain", step.step).out)
-    assert 0
+    cluster.await_(lambda: seen_of(cluster, step.step) == {new[0]}, what="the old one forgotten")
+    cluster.await_verdict(step.step, "UNKNOWN")
+    passes(cluster, 10)
+    status = cluster.status("n1")
+    assert cluster.verdict(step.step) == "UNKNOWN", "an instance tells too little to be called stalled"
+    assert not set(old) & {row["device"]["id"] for row in status["devices"]}
+    assert status["findings"] == []
+    told = cluster.ladon("n1", "status").out + cluster.ladon("n1", "explain", step.step).out
+    assert "MIG-" not in told
+    step.ends()
+    step.plays("train --io --mig 3:0")
+    cluster.await_verdict(step.step, "HEALTHY")
+    assert (cases(cluster, step.step), cluster.signals("n1", step.step)) == ([], [])
+
+
+def test_mig_mode_on_and_off_under_a_step_that_has_the_card(cluster, phased):
+    gpus = cluster.node("n1").gpus
+    card = gpus.uuids()[0]
+    step = phased("whole", "gpu:h100:1")
+    step.plays("train --solo --gpus 0")
+    cluster.await_(lambda: users(cluster) == {card: [step.step]}, what="its card")
+    cluster.await_verdict(step.step, "HEALTHY")
+    passes(cluster, 3)  # its levels are learnt
+    step.ends()
+    gpus.carve(0, "3g.40gb")
+    step.plays("stall --mig 0:0")
+    (part,) = gpus.mig_uuids(0)
+    cluster.await_(lambda: users(cluster) == {part: [step.step]}, what="an instance of it")
+    cluster.await_verdict(step.step, "UNKNOWN")
+    passes(cluster, 15)  # three times what a stall takes
+    assert cluster.verdict(step.step) == "UNKNOWN", "what was learnt of the card is nothing of an instance"
+    assert (cases(cluster, step.step), cluster.signals("n1", step.step)) == ([], [])
+    step.ends()
+    gpus.carve(0, mig=False)
+    step.plays("train --solo --gpus 0")
+    cluster.await_(lambda: users(cluster) == {card: [step.step]}, what="its card again")
+    cluster.await_verdict(step.step, "HEALTHY")
+    step.ends()
+    step.plays("stall --gpus 0")
+    cluster.await_verdict(step.step, "ZOMBIE")
+    cluster.await_(lambda: cluster.signals("n1", step.step), what="the TERM that it asked for")
+    assert cluster.signals("n1", step.step) == [15]

@@ -15,7 +15,11 @@ WORKS = Gpu(util=None, power=None, links=None, dram=0.4, tensor=0.2)
 STANDS = Gpu(util=None, power=None, links=None, dram=0.0, tensor=0.0)
 BEATS, SILENT = Host(beats=0.5), Host(beats=0.0)
 CARD = Device("GPU-0", index=0)
-WELL, LOST, HUNG = Reading(power_w=200.0), Reading(gaps={"power_w": "lost"}), Reading(gaps={"power_w": "timeout"})
+WELL, LOST, HUNG = (
+    Reading(power_w=200.0),
+    Reading(gaps={"power_w": "lost"}),
+    Reading(gaps={"power_w": "timeout"}),
+)
 
 
 def seen(*there, card=WELL):
