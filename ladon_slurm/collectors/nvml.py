@@ -200,7 +200,7 @@ class Nvml:
         if card.activity is not None:
             values |= card.activity.read(query, time.monotonic())
         else:
-            query.gaps.update(dict.fromkeys(ACTIVITY, "unsupported"))
+            query.gaps.update(dict.fromkeys(ACTIVITY, card.inactive))
         pids = None
         if card.mig:
             query.gaps["procs"] = "unsupported"  # they are its instances'

@@ -362,6 +362,12 @@ def test_daemons_of_root_beside_a_step_and_little_memory_are_no_leftovers():
     for i in range(LOOKS):
         core.advance(state, tick(60.0 * i, Look(CardFacts(others=[]), None, used)))
     assert state.findings == {}, "page cache lies in its memory"
+    for cls, said in (("h100-80g-mig-1c.3g.40gb", []), ("h100-80g-mig-3g.40gb", ["leftover"])):
+        part = Device(CARD.id, index=3, parent="GPU-0", mig=0, cls=cls)
+        state = State("n1", {CARD.id: part}, Settings(), boot="b")
+        for i in range(LOOKS):
+            core.advance(state, tick(60.0 * i, Look(CardFacts(others=[]), None, used)))
+        assert [f.check for f in state.findings.values()] == said, "its memory is that of its GPU instance"
 
 
 def test_gpu_count_counts_instances_and_cards_that_are_lost_or_hung():
