@@ -6,7 +6,7 @@ import pytest
 from ladon_slurm.attribute import Hold, Known, attribute, started
 from ladon_slurm.facts import CardFacts, Gres, NodeFacts, Stranger
 from ladon_slurm.model import Beat, Device, DeviceEvent, HostUse, Net, Reading, Tick
-from ladon_slurm.parse.answers import GpuProc, HostSeen, Member, NodeSeen, NvmlSeen
+from ladon_slurm.parse.answers import GpuProc, HostSeen, Member, NodeSeen, NvmlSeen, unread
 from ladon_slurm.parse.step_file import Registration, Task
 
 BOOT = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
@@ -187,6 +187,21 @@ def test_an_instance_hangs_with_its_card_and_goes_with_it():
     assert line.device["MIG-0"].hung
     attribute(3.0, "n1", gpus(devices=CARDS), hosts(), known)
     assert set(known.devices) == set(CARDS)
+
+
+def test_G21_a_card_that_is_lost_stays_what_it_was_also_for_a_new_worker():
+    """It does not tell its name any more, nor its instances: a step on them is one on a broken card still."""
+    card = Device("GPU-2", index=2, minor=2, name="H100", cls="h100-80g", pci="0000:2b:00.0")
+    mig, known = Device("MIG-0", index=2, parent="GPU-2", mig=0), Known()
+    attribute(1.0, "n1", gpus(devices={**CARDS, card.id: card, mig.id: mig}), hosts(), known)
+    mute = {**CARDS, card.id: Device(card.id, index=1, pci=card.pci)}
+    silent = gpus(devices=mute)
+    silent.readings[card.id] = unread("lost")
+    attribute(2.0, "n1", silent, hosts(), known)
+    assert known.devices[card.id] == msgspec.structs.replace(card, index=1)
+    assert known.devices[mig.id] == mig
+    attribute(3.0, "n1", gpus(devices={**CARDS, card.id: card}), hosts(), known)
+    assert mig.id not in known.devices, "it answers again, and has none"
 
 
 def test_K07_a_requeued_job_has_its_numbers_again():
