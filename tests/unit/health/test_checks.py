@@ -22,7 +22,7 @@ from ladon_slurm.frozen import freeze, thaw
 from ladon_slurm.health import STOPS
 from ladon_slurm.health.check import CHECKS
 from ladon_slurm.metrics.text import page
-from ladon_slurm.model import Device, Reading, StepEvent, Tick
+from ladon_slurm.model import Case, Device, Finding, Reading, StepEvent, Tick
 from ladon_slurm.policy.comeback import REBOOTS
 from ladon_slurm.publish import health_line
 from ladon_slurm.slurm.reason import SHOWN, reason
@@ -264,6 +264,27 @@ def test_a_warning_of_an_instance_that_is_no_more_goes_with_it():
     state.devices = {CARD.id: CARD}
     core.advance(state, tick(600.0, Look(card=CardFacts())))
     assert state.findings == {}
+
+
+def test_one_that_drains_goes_with_its_instance_too_but_not_before_the_driver_has_told_which_there_are():
+    part = Device("MIG-1", index=3, mig=0, parent=CARD.id)
+    settings = Settings(mode="enforce", faults=Faults(checks={"leftover": "drain"}))
+    finding = Finding("leftover", "critical", "used", "end it", 9.0, part.id, part.label)
+    case = Case("7k2f", "fault", "n1", "b", 9.0, finding.key, finding=finding)
+
+    def begun():
+        """A daemon that begins anew, with the case open."""
+        state = State("n1", {}, settings, [case], boot="b")
+        core.advance(state, tick(60.0, Look(node=NodeFacts())))
+        assert list(state.findings) == [finding.key], "nobody knows yet"
+        return state
+
+    gone, there = begun(), begun()
+    gone.devices, there.devices = {CARD.id: CARD}, {CARD.id: CARD, part.id: part}
+    for state in (gone, there):
+        core.advance(state, tick(120.0, Look(card=CardFacts())))
+    assert list(gone.findings) == []
+    assert list(there.findings) == [finding.key]
 
 
 def test_of_instances_that_come_and_go_nothing_is_left():
