@@ -95,9 +95,16 @@ class Track:
         return dt if works else None
 
     def is_gone(self, t: float, readings: Mapping[str, Reading]) -> bool:
-        """Whether it is a MIG instance that is no more: its card has answered without it for a while."""
+        """Whether it is a MIG instance that is no more: its card has answered without it for a while.
+
+        Of one that was destroyed before this daemon began the card is not known: then all that there are.
+        """
         device = self.view.device
-        card = readings.get(device.parent) if device.parent is not None else None
-        missing = None if card is None or card.lost or card.hung else device.id not in readings
+        if device.parent is not None:
+            cards = [readings[device.parent]] if device.parent in readings else []
+        else:
+            cards = list(readings.values()) if device.id.startswith("MIG-") else []
+        asked = bool(cards) and not any(card.lost or card.hung for card in cards)
+        missing = device.id not in readings if asked else None
         since = self._missing.tell(t, missing)
         return since is not None and t - since > self._spans.stale

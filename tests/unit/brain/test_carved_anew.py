@@ -74,6 +74,23 @@ def test_a_step_whose_only_instance_is_gone_is_unknown_and_says_so():
     assert state.verdicts[RUN].why == "cannot judge: its gpu0/mig0 is no more: MIG was carved anew"
 
 
+def test_one_that_was_destroyed_while_no_daemon_ran_is_let_go_too():
+    """What the daemon before kept of the run names it, and nobody knows on which card it was."""
+    made = scene()
+    kept = judged(made)[0].keep()
+    made.ticks = [made.ticks[0]]
+    made.ticks[0].step.devices = ["MIG-1"]
+    made.phase(60, [EMPTY, WORKS], BEATS, seen("MIG-1"))
+    devices = {CARD.id: CARD, "MIG-1": made.devices["MIG-1"]}
+    state = State("n1", devices, Settings(), interval_s=made.tick, kept=kept)
+    for tick in made.ticks[:4]:
+        core.advance(state, tick)
+    assert set(state.watches[RUN].tracks) == {"MIG-0", "MIG-1"}
+    for tick in made.ticks[4:]:
+        core.advance(state, tick)
+    assert list(state.watches[RUN].tracks) == ["MIG-1"]
+
+
 @pytest.mark.parametrize("card", [LOST, HUNG, None])
 def test_an_instance_is_not_gone_where_its_card_does_not_answer(card):
     state, _ = judged(scene().phase(3600, EMPTY, SILENT, seen(card=card)))
