@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -28,18 +29,19 @@ def cluster() -> Iterator[Cluster]:
 
 
 class Phased:
-    """A step that is told what to play next: one program after another, each with a pid of its own."""
+    """A step that is told what to play next, one program after another; between them it only waits."""
 
     SCRIPT = (
-        "echo $SLURM_JOB_ID; n=1; while :; do until [ -s {dir}/$n ]; do sleep 0.05; done; "
-        "play $(cat {dir}/$n) & until [ -e {dir}/$n.end ]; do sleep 0.05; done; kill $!; wait $!; "
-        "echo ended $n; n=$((n+1)); done"
+        'echo $SLURM_JOB_ID; exec 3<>{fifo}; while read -r words <&3; do case "$words" in '
+        "end) kill $!; wait $!; echo ended;; *) play $words & esac; done"
     )
 
     def __init__(self, cluster: Cluster, name: str, gres: str) -> None:
-        self.c, self.dir, self.n = cluster, cluster.work / name, 0
-        self.dir.mkdir()
-        script = self.SCRIPT.format(dir=self.dir)
+        self.c, self.fifo = cluster, cluster.work / f"{name}.d" / "fifo"
+        self.fifo.parent.mkdir()
+        os.mkfifo(self.fifo)
+        self.fifo.chmod(0o666)
+        script = self.SCRIPT.format(fifo=self.fifo)
         self.run = cluster.srun_background(
             ["sh", "-c", script], user=USER, ladon="cancel,window=4s", gres=gres, cpus_per_task=1
         )
@@ -48,16 +50,16 @@ class Phased:
 
     def plays(self, words: str) -> None:
         """The next program, once it holds its device."""
-        self.n += 1
-        said = self.run.out.count("play:")
-        new = self.dir / "new"
-        new.write_text(words)
-        new.rename(self.dir / str(self.n))
-        self.c.await_(lambda: self.run.out.count("play:") > said, what=f"play {words}")
+        self.tell(words, "play:")
 
     def ends(self) -> None:
-        (self.dir / f"{self.n}.end").touch()
-        self.c.await_(lambda: f"ended {self.n}\n" in self.run.out, what="its end")
+        self.tell("end", "ended")
+
+    def tell(self, words: str, answer: str) -> None:
+        said = self.run.out.count(answer)
+        with open(os.open(self.fifo, os.O_RDWR), "w") as told:
+            print(words, file=told)
+        self.c.await_(lambda: self.run.out.count(answer) > said, what=words)
 
     def close(self) -> None:
         self.run.signal()
