@@ -391,6 +391,18 @@ def test_daemons_of_root_beside_a_step_and_little_memory_are_no_leftovers():
         assert [f.check for f in state.findings.values()] == said, "its memory is that of its GPU instance"
 
 
+@pytest.mark.parametrize("cls", ["gb200-192g", "h100-80g-mig-1c.3g.40gb", "h100-80g"])
+def test_a_leftover_process_that_has_ended_is_none_also_where_memory_says_nothing(cls):
+    state = State("n1", {CARD.id: Device(CARD.id, index=3, cls=cls)}, Settings(), boot="b")
+    free = FREE if cls == "h100-80g" else msgspec.structs.replace(FREE, mem_used_bytes=10 << 30)
+    for i in range(20):
+        others = [Stranger(9, "python", 1001)] if i < 10 else []
+        core.advance(state, tick(60.0 * i, Look(CardFacts(others=others), None, free)))
+        if i == 9:
+            assert list(state.findings) == [f"leftover {CARD.id}"]
+    assert state.findings == {}
+
+
 def test_gpu_count_counts_instances_and_cards_that_are_lost_or_hung():
     parts = {f"MIG-{i}": Device(f"MIG-{i}", index=3, mig=i, parent=CARD.id) for i in range(2)}
     state = State("n1", {CARD.id: CARD, **parts}, Settings(), boot="b")
