@@ -290,6 +290,8 @@ def _observe(state: State, tick: Tick, readings: Mapping[str, Reading], host: Ma
         alone = run in near.alone and not tick.other_steps
         watch.observe(t, readings, uses.get(run, {}), host.get(id_), own if alone else among)
         watch.take_beat(t, beats.get(id_))
+        if watch.let_go(t, readings):
+            state.neighbours = None
 
 
 def _neighbours(state: State) -> Neighbours:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from ladon_slurm.brain import signs
@@ -9,6 +11,7 @@ from ladon_slurm.brain.levels import Levels, table_level
 from ladon_slurm.brain.signs import View
 from ladon_slurm.brain.window import DeviceWindow
 from ladon_slurm.config import Settings
+from ladon_slurm.hold import Hold
 from ladon_slurm.model import Device, Reading
 
 
@@ -35,7 +38,7 @@ NOT_KNOWN = Use(None)
 class Track:
     """One device as one step has it."""
 
-    __slots__ = ("_spans", "last", "levels", "live", "live_known", "shared", "view")
+    __slots__ = ("_missing", "_spans", "last", "levels", "live", "live_known", "shared", "view")
 
     def __init__(self, device: Device, settings: Settings, spans: Spans) -> None:
         self._spans = spans
@@ -46,6 +49,7 @@ class Track:
         self.live: bool | None = None
         self.live_known: float | None = None
         self.shared: str | None = None
+        self._missing = Hold(spans.gap)  # since when its card answers without it
 
     def _window(self, settings: Settings) -> DeviceWindow:
         spans = self._spans
@@ -89,3 +93,18 @@ class Track:
         if learning:
             self.levels.learn(dt, view.w, True, works)
         return dt if works else None
+
+    def is_gone(self, t: float, readings: Mapping[str, Reading]) -> bool:
+        """Whether it is a MIG instance that is no more: its card has answered without it for a while.
+
+        Of one that was destroyed before this daemon began the card is not known: then all that there are.
+        """
+        device = self.view.device
+        if device.parent is not None:
+            cards = [readings[device.parent]] if device.parent in readings else []
+        else:
+            cards = list(readings.values()) if device.id.startswith("MIG-") else []
+        asked = bool(cards) and not any(card.lost or card.hung for card in cards)
+        missing = device.id not in readings if asked else None
+        since = self._missing.tell(t, missing)
+        return since is not None and t - since > self._spans.stale

@@ -77,6 +77,7 @@ class Watch:
         self._settings = settings
         self._spans = spans
         self.tracks: dict[str, Track] = {}
+        self._gone: str | None = None  # label of the instance that it had last and that is no more
         self.host = HostWindow(spans.window, spans.stale)
         self.beats = Beats(settings.dwell, spans.stale)
         self.collectives = Collectives(settings.deeper.every)
@@ -112,6 +113,13 @@ class Watch:
         """From now on the step has this device, too."""
         if device.id not in self.tracks:
             self.tracks[device.id] = Track(device, self._settings, self._spans)
+
+    def let_go(self, t: float, readings: Mapping[str, Reading]) -> bool:
+        """Whether MIG was carved anew under it: what is no more says nothing of it, now or later."""
+        gone = [id_ for id_, track in self.tracks.items() if track.is_gone(t, readings)]
+        for id_ in gone:
+            self._gone = self.tracks.pop(id_).view.device.label
+        return bool(gone)
 
     def given(self, event: StepEvent, devices: Mapping[str, Device]) -> bool:
         """A later start line names its devices; whether it has others by that. `devices`: of the node."""
@@ -277,7 +285,8 @@ class Watch:
         unsure = [track.view.device.label for track in self.tracks.values() if track.live is None]
         sight = Sight(held, self.host, self._node.net, self.beats, self.collectives, self._node.alone, unsure)
         if not self.tracks:
-            sight.nothing = "it has no GPU"
+            gone = self._gone and f"its {self._gone} is no more: MIG was carved anew"
+            sight.nothing = gone or "it has no GPU"
         return sight
 
     def _facts(self, t: float, name: str, sight: Sight) -> Facts:
