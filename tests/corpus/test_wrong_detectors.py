@@ -19,9 +19,10 @@ from ladon_slurm.brain.beats import Beats
 from ladon_slurm.brain.cores import Cores
 from ladon_slurm.brain.heals import Heals
 from ladon_slurm.brain.levels import Levels
+from ladon_slurm.brain.streams import Flow
 from ladon_slurm.brain.track import Use
 from ladon_slurm.brain.watch import Watch
-from ladon_slurm.brain.window import DeviceWindow, Flow, HostWindow
+from ladon_slurm.brain.window import DeviceWindow, HostWindow
 from ladon_slurm.config import Settings
 from ladon_slurm.lab.plan import plan
 from ladon_slurm.lab.scenario import load_all
