@@ -89,8 +89,8 @@ class HostUse(Struct, omit_defaults=True):
     """A step's processes on this node. Sums are cumulative over the step's life as far as seen."""
 
     cpu_s: float | None = None
-    read_bytes: float | None = None  # the larger of rchar and storage reads
-    write_bytes: float | None = None  # wchar
+    read_bytes: float | None = None  # by calls or by pages of storage, at each look whichever is more
+    write_bytes: float | None = None
     rss_bytes: float | None = None
     procs: int | None = None
     blocked: int | None = None  # processes in state D

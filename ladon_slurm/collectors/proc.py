@@ -49,6 +49,7 @@ class Process(Struct, gc=False):
     cpu: int = 0
     read: int = 0
     written: int = 0
+    io: tuple[int, int, int, int] = (0, 0, 0, 0)  # as the kernel told it last
     io_known: bool = False
     rss: int = 0
     compiler: bool = False
@@ -59,6 +60,15 @@ class Process(Struct, gc=False):
     @property
     def live(self) -> bool:
         return self.state not in (b"Z", b"X")
+
+    def moved(self, now: tuple[int, int, int, int]) -> None:
+        """Its I/O since the last look: by calls or by pages, whichever is more.
+
+        Of each look and not of the totals: years of calls would hide that it now writes by pages.
+        """
+        was, self.io = self.io, now
+        self.read += max(now[0] - was[0], now[1] - was[1], 0)
+        self.written += max(now[2] - was[2], now[3] - was[3], 0)
 
 
 class Run(Struct):
@@ -188,7 +198,7 @@ class ProcTable:
             counts = None
         p.io_known = counts is not None
         if counts is not None:
-            p.read, p.written = max(p.read, counts[0]), max(p.written, counts[1])
+            p.moved(counts)
 
     def keep(self, p: Process) -> None:
         """Open what is read every tick: opening is half the cost, and it is never another process's."""
