@@ -7,7 +7,10 @@ A rank is a task, or a device where there are fewer tasks than devices (one torc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ladon_slurm.brain.window import HostWindow
 from ladon_slurm.model import Cause, Step
@@ -18,6 +21,7 @@ AWAKE = 0.5  # and those of one rank from which it does not
 ALONE = 0.35  # beyond all telemetry, where only the sum is known: one at work reads 0.5 beside 15 that sleep
 TELEMETRY = 0.03  # cores that a rank uses for its telemetry, hung or not
 SPIN_LEAST, SPIN_MOST = 0.7, 1.5  # cores that a rank uses to spin
+ONE_MOST = 1.2  # and those of one that computes in one thread
 
 
 class Cores(Struct, frozen=True):
@@ -28,6 +32,7 @@ class Cores(Struct, frozen=True):
     devices: int = 1
     told: bool = True  # its tasks are its ranks; else there may be more work in one than in another
     busiest: float | None = None  # of one rank, where it is known how they share the total
+    asleep: int = 0  # ranks that sleep, where that is known
 
     @property
     def mean(self) -> float:
@@ -44,15 +49,36 @@ class Cores(Struct, frozen=True):
         return self.total - TELEMETRY * (self.devices - 1) >= ALONE
 
     def compute(self, cause: Cause) -> bool:
-        """Whether one of them may compute: more is in use than waiting takes."""
+        """Whether one of them may compute: more is in use than waiting takes, or one is awake alone."""
         if self.busiest is not None:
-            return self.busiest > AT_WORK
-        if self.total <= AT_WORK:
+            much = self.busiest > AT_WORK
+        else:
+            most = AT_WORK * self.ranks if self.told else SPIN_MOST * self.ranks + 1
+            much = self.total > max(most, AT_WORK)
+        return much or self.alone(cause)
+
+    def alone(self, cause: Cause) -> bool:
+        """Whether few ranks are awake while the others sleep: ranks that wait for one another do so alike.
+
+        Where the devices differ, too, half of the ranks may well spin and half sleep.
+        """
+        if self.ranks < 2 or cause not in ("spinning", "mixed"):
             return False
-        if self.total > (AT_WORK * self.ranks if self.told else SPIN_MOST * self.ranks + 1):
-            return True
-        # More than all of them asleep use and less than all of them spinning: some may wait for one.
-        return cause == "spinning" and self.total < SPIN_LEAST * self.ranks
+        if self.busiest is not None:
+            least = self.ranks / 2 if cause == "spinning" else self.ranks - 1
+            return self.busiest >= AWAKE and self.asleep >= least
+        beyond = self.total - TELEMETRY * (self.devices - 1)
+        return beyond >= ALONE and (
+            self.total < SPIN_LEAST * self.ranks if cause == "spinning" else beyond <= ONE_MOST
+        )
+
+
+def may_compute(nodes: Sequence[Cores], cause: Cause) -> bool:
+    """Whether a rank may compute on any node of a step, or be awake alone on one while all others sleep."""
+    if any(c.compute(cause) for c in nodes):
+        return True
+    awake = [c for c in nodes if c.awake]
+    return cause in ("spinning", "mixed") and len(nodes) > 1 and len(awake) == 1 and awake[0].ranks == 1
 
 
 def cores(h: HostWindow, step: Step, devices: int, t: float) -> Cores | None:
@@ -68,6 +94,8 @@ def cores(h: HostWindow, step: Step, devices: int, t: float) -> Cores | None:
     by_task = h.rank_cores() if h.known is not None and h.known.ranks is not None else {}
     local = len(by_task) or (step.tasks or 1) // max(len(step.nodes or ()), 1)
     told = local >= devices
-    return Cores(
-        total, max(local, devices), devices, told, max(by_task.values()) if told and by_task else None
-    )
+    found = Cores(total, max(local, devices), devices, told)
+    if told and by_task:
+        sleep = sum(used < ASLEEP for used in by_task.values())
+        found = replace(found, busiest=max(by_task.values()), asleep=sleep)
+    return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ladon_slurm.brain.beats import Pace
-from ladon_slurm.brain.cores import Cores
+from ladon_slurm.brain.cores import Cores, may_compute
 from ladon_slurm.brain.terms import Terms
 from ladon_slurm.config import Dwell
 from ladon_slurm.model import (
@@ -109,7 +109,7 @@ def dwell_of(f: Facts, cause: Cause, dwell: Dwell) -> float:
         least = max(least if window is None else window, f.pace.limit)
         if f.blind:
             least *= PATIENT  # nothing but its beats speaks for it
-    if any(c.compute(cause) for c in f.cores or ()):
+    if may_compute(f.cores or (), cause):
         least *= PATIENT
     return max(least, 2 * f.healed_s)
 

@@ -227,6 +227,18 @@ WRONG: dict[str, tuple[Callable[[Patch], Settings | None], str]] = {
         "many-cores-at-work",
     ),
     "cores are counted over all ranks": (cores_per_rank, "rank-0-on-many-cores"),
+    "one rank awake beside others that sleep is no reason to wait": (
+        code(Cores, "alone", lambda self, cause: False),
+        "rank-0-computes-alone",
+    ),
+    "what is known as a sum alone is no reason either": (
+        code(cores, "ONE_MOST", 0.0),
+        "rank-0-computes-at-zero",
+    ),
+    "each node for itself": (
+        code(judge, "may_compute", lambda nodes, cause: any(c.compute(cause) for c in nodes)),
+        "one-node-computes",
+    ),
     "one task is one rank": (one_task_is_one_rank, "deadlock-torchrun"),
     "telemetry of many ranks is work": (one_task_is_one_rank, "silent-torchrun"),
     "a CPU phase at 0 % is a stall": (code(Cores, "awake", False), "cpu-phase-at-zero"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ladon_slurm.brain.cores import Cores, cores
+from ladon_slurm.brain.cores import Cores, cores, may_compute
 from ladon_slurm.brain.window import HostWindow
 from ladon_slurm.model import HostUse, Step
 
@@ -34,8 +34,13 @@ def seen(
         ([3.0] + [1.0] * 7, 8, 8, True, True, True),  # one computes
         ([3.0] + [1.0] * 7, 8, 8, False, False, True),  # not to be told from eight that spin a little more
         ([4.0] + [0.03] * 7, 8, 8, False, True, True),  # too little for eight that spin
-        ([1.0] + [0.03] * 15, 16, 16, True, False, True),  # one thread of sixteen ranks
-        ([1.0] + [0.03] * 15, 16, 16, False, False, True),
+        ([1.0] + [0.03] * 15, 16, 16, True, True, True),  # one thread of sixteen ranks
+        ([1.0] + [0.03] * 15, 16, 16, False, True, True),
+        ([1.0, 0.03], 2, 2, True, True, True),
+        ([1.0, 0.03], 2, 2, False, True, True),
+        ([1.0, 0.03], 1, 2, True, True, True),
+        ([0.02] + [1.0] * 3, 4, 4, True, False, True),  # one is dead, the others spin
+        ([1.0], 1, 1, True, False, True),
         ([0.04] * 16, 16, 16, False, False, False),
         ([1.2] * 8, 1, 8, True, False, True),  # torchrun: one task for all
         ([0.04] * 8, 1, 8, True, False, False),
@@ -50,6 +55,24 @@ def seen(
 def test_whether_one_may_compute_and_whether_all_sleep(each, tasks, devices, told, computes, awake):
     found = seen(each, tasks, devices, told)
     assert (found.compute("spinning"), found.awake) == (computes, awake)
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_one_that_is_awake_alone_is_a_reason_to_wait_whatever_the_devices_say(told):
+    found = seen([1.0] + [0.02] * 7, 8, 8, told)
+    assert found.compute("mixed")
+    assert found.compute("spinning")
+    assert not found.compute("silent")
+    assert not seen([1.0] * 2 + [0.02] * 6, 8, 8, told).compute("mixed")
+
+
+def test_one_that_is_awake_alone_among_nodes_of_one_rank_each():
+    one, spins, sleeps = (seen([used], 1, 1, True) for used in (0.95, 1.0, 0.03))
+    assert may_compute([one, sleeps, sleeps], "spinning")
+    assert not may_compute([spins] * 3, "spinning")
+    assert not may_compute([sleeps] * 3, "spinning")
+    assert not may_compute([one], "spinning")
+    assert not may_compute([one, sleeps], "silent")
 
 
 def test_half_of_them_spinning_is_no_reason_to_wait_where_the_devices_say_the_same():
@@ -73,7 +96,7 @@ def test_cpu_time_that_is_not_known_is_none():
 uses = st.lists(st.floats(0, 20), min_size=1, max_size=16)
 
 
-@given(uses, st.integers(0, 15), st.floats(0, 20), st.sampled_from(["silent", "mixed", "blocked"]))
+@given(uses, st.integers(0, 15), st.floats(0, 20), st.sampled_from(["silent", "blocked"]))
 def test_a_rank_that_does_more_never_makes_them_look_more_asleep(each, which, more, cause):
     busier = list(each)
     busier[which % len(each)] += more
