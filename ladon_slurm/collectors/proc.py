@@ -28,11 +28,12 @@ KTHREADD = 2
 OPEN = os.O_RDONLY | os.O_CLOEXEC
 BYTES = 8192
 BLOCKED_MAX = 64  # processes in state D that are asked where they wait
-# comm is cut at 15 bytes by the kernel
+# comm is cut at 15 bytes by the kernel. Not make or cmake: they only start these, and a job's own program may
+# be one, `srun make train`, which would show progress for as long as it lives.
 COMPILERS = {
     *(b"nvcc", b"cicc", b"ptxas", b"nvlink", b"fatbinary", b"cudafe++", b"nvrtc", b"triton"),
     *(b"cc1", b"cc1plus", b"gcc", b"g++", b"c++", b"clang", b"clang++", b"as", b"ld", b"lld", b"ld.lld"),
-    *(b"ninja", b"cmake", b"make", b"hipcc", b"neuronx-cc", b"neuron-cc", b"walrus_driver"),
+    *(b"ninja", b"hipcc", b"neuronx-cc", b"neuron-cc", b"walrus_driver"),
 }
 
 

@@ -198,10 +198,11 @@ def test_states_and_compilers(proc, table):
     proc.add(103, 100, state="t")
     proc.add(104, 100, state="Z", cpu=11)
     proc.add(105, 101, comm="cc1plus")
+    proc.add(106, 101, comm="make")
     (proc.path / "101/wchan").write_text("nfs_wait_bit_killable")
     table.look([STEP])
     use = table.use(STEP)
-    assert (use.procs, use.blocked, use.stopped, use.traced, use.compilers) == (4, 1, 1, 1, 1)
+    assert (use.procs, use.blocked, use.stopped, use.traced, use.compilers) == (5, 1, 1, 1, 1)
     assert use.wchan == {"nfs_wait_bit_killable": 1}
     assert use.cpu_s == 11 / TICKS
 
