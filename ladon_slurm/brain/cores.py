@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ladon_slurm.brain.window import HostWindow
 from ladon_slurm.model import Cause, Step
 
+WAITS = ("spinning", "mixed", "blocked")  # causes in which ranks wait for one another
 AT_WORK = 2.5  # cores from which a rank that looks dead elsewhere may compute
 ASLEEP = 0.1  # cores a rank below which the host side sleeps,
 AWAKE = 0.5  # and those of one rank from which it does not
@@ -62,15 +63,14 @@ class Cores(Struct, frozen=True):
 
         Where the devices differ, too, half of the ranks may well spin and half sleep.
         """
-        if self.ranks < 2 or cause not in ("spinning", "mixed"):
+        if self.ranks < 2 or cause not in WAITS:
             return False
         if self.busiest is not None:
-            least = self.ranks / 2 if cause == "spinning" else self.ranks - 1
+            least = self.ranks - 1 if cause == "mixed" else self.ranks / 2
             return self.busiest >= AWAKE and self.asleep >= least
         beyond = self.total - TELEMETRY * (self.devices - 1)
-        return beyond >= ALONE and (
-            self.total < SPIN_LEAST * self.ranks if cause == "spinning" else beyond <= ONE_MOST
-        )
+        most = ONE_MOST if cause == "mixed" else SPIN_LEAST * self.ranks
+        return ALONE <= beyond < most
 
 
 def may_compute(nodes: Sequence[Cores], cause: Cause) -> bool:
@@ -78,7 +78,7 @@ def may_compute(nodes: Sequence[Cores], cause: Cause) -> bool:
     if any(c.compute(cause) for c in nodes):
         return True
     awake = [c for c in nodes if c.awake]
-    return cause in ("spinning", "mixed") and len(nodes) > 1 and len(awake) == 1 and awake[0].ranks == 1
+    return cause in WAITS and len(nodes) > 1 and len(awake) == 1 and awake[0].ranks == 1
 
 
 def cores(h: HostWindow, step: Step, devices: int, t: float) -> Cores | None:

@@ -242,6 +242,10 @@ WRONG: dict[str, tuple[Callable[[Patch], Settings | None], str]] = {
     "one task is one rank": (one_task_is_one_rank, "deadlock-torchrun"),
     "telemetry of many ranks is work": (one_task_is_one_rank, "silent-torchrun"),
     "a CPU phase at 0 % is a stall": (code(Cores, "awake", False), "cpu-phase-at-zero"),
+    "a process that waits in the kernel speaks for all": (
+        code(cores, "WAITS", ("spinning", "mixed")),
+        "blocked-and-computes",
+    ),
     "one rank at work is little of many": (code(cores, "ALONE", 1e9), "cpu-phase-of-one-of-many"),
     "a tenth of a core a rank is nothing": (code(cores, "ASLEEP", 1e9), "cpu-phase-thin"),
     "a level that is not known convicts nobody": (
