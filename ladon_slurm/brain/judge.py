@@ -50,6 +50,7 @@ class Facts(Struct):
     resting_s: float | None = None  # for how long all of them read 0 % without a sign of progress
     cores: tuple[Cores, ...] | None = None  # CPU cores in use, of each node; None: of one it is not known
     sparse: bool = False  # only power tells whether its devices work, and it is read too seldom for that
+    warm: bool = False  # a device drew more than little for a while, as light work without traffic does
     pace: Pace | None = None  # how its beats stand; None: it has not beaten
     blind: bool = False  # a device of it tells no utilisation at all
     blocked_s: float = 0.0  # for how long processes are in state D with one wait channel
@@ -109,7 +110,7 @@ def dwell_of(f: Facts, cause: Cause, dwell: Dwell) -> float:
         least = max(least if window is None else window, f.pace.limit)
         if f.blind:
             least *= PATIENT  # nothing but its beats speaks for it
-    if may_compute(f.cores or (), cause):
+    if may_compute(f.cores or (), cause) or (f.warm and cause in ("spinning", "mixed")):
         least *= PATIENT
     return max(least, 2 * f.healed_s)
 

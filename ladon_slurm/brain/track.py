@@ -35,7 +35,7 @@ NOT_KNOWN = Use(None)
 class Track:
     """One device as one step has it."""
 
-    __slots__ = ("_spans", "last", "levels", "live", "live_known", "shared", "view")
+    __slots__ = ("_spans", "last", "levels", "live", "live_known", "shared", "view", "warm")
 
     def __init__(self, device: Device, settings: Settings, spans: Spans) -> None:
         self._spans = spans
@@ -46,6 +46,7 @@ class Track:
         self.live: bool | None = None
         self.live_known: float | None = None
         self.shared: str | None = None
+        self.warm = False  # its last sample shows no work and draws more than little
 
     def _window(self, settings: Settings) -> DeviceWindow:
         spans = self._spans
@@ -73,7 +74,7 @@ class Track:
                 self.shared = use.shared
         elif self.live_known is None or t - self.live_known > self._spans.stale:
             self.live = None
-        view = self.view
+        view, self.warm = self.view, False
         if reading is None:
             view.w.blank(t)
             return None
@@ -88,4 +89,5 @@ class Track:
         works = signs.working_now(view, t)
         if learning:
             self.levels.learn(dt, view.w, True, works)
+        self.warm = not works and signs.warm_now(view)
         return dt if works else None

@@ -98,6 +98,7 @@ class Watch:
         self._last: float | None = None
         self._progress: float | None = None  # t of the last sample at work, if all is known since
         self._worked: float | None = None  # t of the last sample at work
+        self._warm_s = 0.0  # time since then in which a device drew more than little
         self._known = Hold(self._spans.stale)  # since when enough is known
         self._unused = Hold(self._spans.stale)
         self._resting = Hold(self._spans.stale)
@@ -187,7 +188,7 @@ class Watch:
         again = t == self._last
         if self._from is None:
             self._from = t
-        self._last = t
+        before, self._last = self._last, t
         self._node = node
         if host is not None or not again:
             self.host.put(t, host)
@@ -202,6 +203,8 @@ class Watch:
             dt = track.put(t, reading, use.get(id_, NOT_KNOWN), learning)
             if dt is not None and (longest is None or dt > longest):
                 longest = dt
+        if before is not None and any(track.warm for track in self.tracks.values()):
+            self._warm_s += min(t - before, self._spans.gap)
         self._productive_s += longest or 0.0
         limits = self._settings.thresholds
         if longest is not None or signs.host_works_now(self.host, limits):
@@ -229,6 +232,7 @@ class Watch:
         """A sign of progress in the sample of `t`: the quiet before it, if any, has healed."""
         self.heals.works(t)
         self._progress = self._worked = t
+        self._warm_s = 0.0
 
     def surely_healthy(self, t: float) -> Verdict | None:
         """Its verdict where it was HEALTHY and a device at work leaves no doubt that it still is.
@@ -327,6 +331,7 @@ class Watch:
         found = cores(self.host, self.step, len(sight.held), t)
         facts.cores = None if found is None else (found,)
         facts.sparse = sparse(sight.held, self.step, self._spans.interval, t)
+        facts.warm = self._warm_s >= self._settings.dwell.suspect
         facts.blind = any(blind(h.view) for h in sight.held)
         if facts.report.cause == "blocked" and (stuck := self.host.stuck()) is not None:
             facts.blocked_s = t - stuck[1]

@@ -210,6 +210,10 @@ WRONG: dict[str, tuple[Callable[[Patch], Settings | None], str]] = {
         code(signs, "most_spin", lambda cls: 1e9),
         "light-phase",
     ),
+    "light work that exchanges nothing is a spin like any other": (
+        code(signs, "warm_now", lambda v: False),
+        "light-second-phase",
+    ),
     "a new power limit changes nothing": (
         code(Levels, "follow_limit", lambda self, limit: None),
         "power-cap-lowered",
