@@ -34,6 +34,7 @@ class Cores(Struct, frozen=True):
     told: bool = True  # its tasks are its ranks; else there may be more work in one than in another
     busiest: float | None = None  # of one rank, where it is known how they share the total
     asleep: int = 0  # ranks that sleep, where that is known
+    holders: int | None = None  # processes on its devices: one may hold them all
 
     @property
     def mean(self) -> float:
@@ -63,13 +64,14 @@ class Cores(Struct, frozen=True):
 
         Where the devices differ, too, half of the ranks may well spin and half sleep.
         """
-        if self.ranks < 2 or cause not in WAITS:
+        ranks = self.ranks if self.holders is None else self.holders
+        if ranks < 2 or cause not in WAITS:
             return False
         if self.busiest is not None:
             least = self.ranks - 1 if cause == "mixed" else self.ranks / 2
             return self.busiest >= AWAKE and self.asleep >= least
         beyond = self.total - TELEMETRY * (self.devices - 1)
-        most = ONE_MOST if cause == "mixed" else SPIN_LEAST * self.ranks
+        most = ONE_MOST if cause == "mixed" else SPIN_LEAST * ranks
         return ALONE <= beyond < most
 
 
@@ -81,7 +83,7 @@ def may_compute(nodes: Sequence[Cores], cause: Cause) -> bool:
     return cause in WAITS and len(nodes) > 1 and len(awake) == 1 and awake[0].ranks == 1
 
 
-def cores(h: HostWindow, step: Step, devices: int, t: float) -> Cores | None:
+def cores(h: HostWindow, step: Step, devices: int, t: float, holders: int | None = None) -> Cores | None:
     """What is known of the cores in use at `t` and of their share per rank; None where nothing is.
 
     `step.tasks` are to be the tasks on this node; a trace that counts those of all nodes makes nothing
@@ -94,7 +96,7 @@ def cores(h: HostWindow, step: Step, devices: int, t: float) -> Cores | None:
     by_task = h.rank_cores() if h.known is not None and h.known.ranks is not None else {}
     local = len(by_task) or (step.tasks or 1) // max(len(step.nodes or ()), 1)
     told = local >= devices
-    found = Cores(total, max(local, devices), devices, told)
+    found = Cores(total, max(local, devices), devices, told, holders=holders)
     if told and by_task:
         sleep = sum(used < ASLEEP for used in by_task.values())
         found = replace(found, busiest=max(by_task.values()), asleep=sleep)

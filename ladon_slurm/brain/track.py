@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from ladon_slurm.brain import signs
@@ -35,7 +37,7 @@ NOT_KNOWN = Use(None)
 class Track:
     """One device as one step has it."""
 
-    __slots__ = ("_spans", "last", "levels", "live", "live_known", "shared", "view", "warm")
+    __slots__ = ("_spans", "last", "levels", "live", "live_known", "shared", "users", "view", "warm")
 
     def __init__(self, device: Device, settings: Settings, spans: Spans) -> None:
         self._spans = spans
@@ -46,6 +48,7 @@ class Track:
         self.live: bool | None = None
         self.live_known: float | None = None
         self.shared: str | None = None
+        self.users: dict[str, list[int]] | None = None  # by its last reading: step id -> pids
         self.warm = False  # its last sample shows no work and draws more than little
 
     def _window(self, settings: Settings) -> DeviceWindow:
@@ -78,7 +81,7 @@ class Track:
         if reading is None:
             view.w.blank(t)
             return None
-        last, self.last = self.last, t
+        last, self.last, self.users = self.last, t, reading.users
         dt = 0.0 if last is None else min(t - last, self._spans.gap)
         limit_w = reading.power_limit_w
         if limit_w is not None and limit_w != self.levels.limit_w:
@@ -91,3 +94,13 @@ class Track:
             self.levels.learn(dt, view.w, True, works)
         self.warm = not works and signs.warm_now(view)
         return dt if works else None
+
+
+def holders(tracks: Iterable[Track], step: str) -> int | None:
+    """How many processes of a step are on its devices; None where of one it is not known."""
+    pids: set[int] = set()
+    for track in tracks:
+        if track.live and track.users is None:
+            return None
+        pids.update((track.users or {}).get(step, ()))
+    return len(pids)

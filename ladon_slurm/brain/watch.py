@@ -18,7 +18,7 @@ from ladon_slurm.brain.heals import Heals
 from ladon_slurm.brain.judge import Facts, judge
 from ladon_slurm.brain.report import Sight, blind, explain, looks, report, rests, sparse
 from ladon_slurm.brain.terms import terms
-from ladon_slurm.brain.track import NOT_KNOWN, Spans, Track, Use
+from ladon_slurm.brain.track import NOT_KNOWN, Spans, Track, Use, holders
 from ladon_slurm.brain.window import HostWindow, NetWindow
 from ladon_slurm.config import Settings
 from ladon_slurm.hold import Hold
@@ -328,7 +328,7 @@ class Watch:
     def _look_closer(self, facts: Facts, sight: Sight, t: float) -> None:
         """What the judge asks only of a step without progress."""
         facts.pace = self.beats.pace(t)
-        found = cores(self.host, self.step, len(sight.held), t)
+        found = cores(self.host, self.step, len(sight.held), t, holders(self.tracks.values(), self.step.id))
         facts.cores = None if found is None else (found,)
         facts.sparse = sparse(sight.held, self.step, self._spans.interval, t)
         facts.warm = self._warm_s >= self._settings.dwell.suspect

@@ -243,6 +243,10 @@ WRONG: dict[str, tuple[Callable[[Patch], Settings | None], str]] = {
         code(judge, "may_compute", lambda nodes, cause: any(c.compute(cause) for c in nodes)),
         "one-node-computes",
     ),
+    "a process on all devices is as many ranks": (
+        code(watch, "holders", lambda tracks, step: None),
+        "deadlock-one-process",
+    ),
     "one task is one rank": (one_task_is_one_rank, "deadlock-torchrun"),
     "telemetry of many ranks is work": (one_task_is_one_rank, "silent-torchrun"),
     "a CPU phase at 0 % is a stall": (code(Cores, "awake", False), "cpu-phase-at-zero"),

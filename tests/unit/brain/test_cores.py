@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ladon_slurm.brain.cores import Cores, cores, may_compute
 from ladon_slurm.brain.window import HostWindow
@@ -64,6 +65,15 @@ def test_one_that_is_awake_alone_is_a_reason_to_wait_whatever_the_devices_say(to
     assert found.compute("spinning")
     assert not found.compute("silent")
     assert not seen([1.0] * 2 + [0.02] * 6, 8, 8, told).compute("mixed")
+
+
+def test_one_process_on_all_devices_waits_for_no_other():
+    """JAX and others: one process a node, one thread of which spins."""
+    found = seen([1.0] + [0.03] * 3, 1, 4, False)
+    assert found.compute("spinning")
+    assert not replace(found, holders=1).compute("spinning")
+    assert replace(found, holders=2).compute("mixed")
+    assert not replace(seen([2.0] + [0.03] * 3, 1, 4, False), holders=2).compute("spinning"), "both spin"
 
 
 def test_one_that_is_awake_alone_among_nodes_of_one_rank_each():
