@@ -80,7 +80,7 @@ def cgroups(place: Place) -> Iterator[Line]:
     """v1, v2, both, or none, as mounted."""
     kinds = {
         fields[2]
-        for line in (place.proc / "self" / "mounts").read_text().splitlines()
+        for line in (place.proc / "self" / "mounts").read_text(errors="replace").splitlines()  # any bytes
         if len(fields := line.split()) > 2 and fields[2] in ("cgroup", "cgroup2")
     }
     if not kinds:

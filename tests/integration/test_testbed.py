@@ -171,6 +171,15 @@ def test_down_leaves_nothing_of_a_busy_cluster():
     assert undertaker.poll() is not None
 
 
+def test_a_process_with_a_name_of_any_bytes_is_seen(tmp_path):
+    code = "open('/proc/self/comm', 'wb').write(b') \\xe2\\x80'); print(flush=True); input()"
+    env = {**os.environ, procs.MARK: str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stdin=-1, stdout=-1) as named:
+        named.stdout.readline()
+        assert set(procs.members(tmp_path)) == {named.pid}
+        named.stdin.close()
+
+
 def test_a_shell_that_only_looks_at_the_cluster_survives_its_end():
     with Cluster(nodes=["n1"]) as c:
         look = subprocess.Popen(["sleep", "1000"], env={**os.environ, "SLURM_CONF": str(c.conf)})

@@ -24,7 +24,9 @@ def cluster():
 
 @pytest.fixture
 def flag(cluster, request):
-    return cluster.work / request.node.name.replace(" ", "-").replace("[", "-").rstrip("]")
+    yield cluster.work / request.node.name.replace(" ", "-").replace("[", "-").rstrip("]")
+    cluster.run(["scancel", "--user=root"])  # also of a test that failed: the next one gets its GPUs
+    cluster.await_(lambda: not cluster.steps(), what="all jobs to end")
 
 
 def stall(flag: Path) -> str:
@@ -51,11 +53,6 @@ def state(cluster: Cluster, job: int | str) -> str | None:
     return cluster.show("job", job).get("JobState")
 
 
-def ends(cluster: Cluster, job: int) -> None:
-    cluster.run(["scancel", str(job)])
-    cluster.await_(lambda: not cluster.steps(), 60, "the job to end")
-
-
 def test_a_job_whose_sbatch_asked_for_it_is_requeued_once(cluster, flag):
     opts = {"gres": "gpu:h100:2", "requeue": True, "ladon": "requeue,window=2s"}
     job = cluster.sbatch(f"srun {stall(flag)}; sleep 300", **opts)
@@ -68,7 +65,6 @@ def test_a_job_whose_sbatch_asked_for_it_is_requeued_once(cluster, flag):
     assert cluster.sdiag().count("REQUEST_JOB_REQUEUE") == 1
     assert restarts(cluster, job) == 1
     assert "Ladon requeues the whole job" in cluster.show("job", job)["AdminComment"]
-    ends(cluster, job)
 
 
 def test_K05_of_an_array_the_stalled_task_alone_is_requeued(cluster, flag):
@@ -84,45 +80,46 @@ def test_K05_of_an_array_the_stalled_task_alone_is_requeued(cluster, flag):
     cluster.await_(lambda: outcome(cluster, f"{array}.0", "requeue"), 60, "the end of the action")
     assert restarts(cluster, f"{array}_1") == 0
     assert state(cluster, f"{array}_1") == "RUNNING"
-    ends(cluster, array)
 
 
-def two_stalls(cluster: Cluster, flag: Path, ask: str) -> int:
-    """A job whose sbatch asks for a requeue: step 0 with `ask`, step 1 as sbatch has it; both work yet."""
+def two_steps(cluster: Cluster, flag: Path, ask: str) -> tuple[int, Path]:
+    """A job whose sbatch asks for a requeue: step 0 with `ask`, which stalls on the path that is given back,
+    step 1 as sbatch has it, which stalls on `flag`; both work yet."""
     srun = "srun --exact -n1 -c1 --gres=gpu:h100:1"
-    script = f"{srun} {ask} play train --gpus 1 --solo --stall-on {flag} > {flag}.out &\n"
+    first = flag.with_name(f"{flag.name}-0")
+    script = f"{srun} {ask} play train --gpus 1 --solo --stall-on {first} > {flag}.out &\n"
     script += f"until [ -s {flag}.out ]; do sleep 0.1; done\n"
     script += f"{srun} play train --gpus 0 --solo --stall-on {flag} &\n"
     opts = {"gres": "gpu:h100:2", "ntasks": 2, "requeue": True, "ladon": "requeue,window=2s"}
     job = cluster.sbatch(script + "wait; sleep 300", **opts)
     for step in range(2):
         cluster.await_verdict(f"{job}.{step}", "HEALTHY")
-    return job
+    return job, first
 
 
 def test_a_job_is_not_requeued_over_another_step_that_is_held(cluster, flag):
-    job = two_stalls(cluster, flag, "")
+    job, first = two_steps(cluster, flag, "")
     cluster.ladon("n1", "hold", f"{job}.0", "1h").check()
+    first.touch()
+    cluster.await_verdict(f"{job}.0", "ZOMBIE")  # first: beside one that works step 1 would be cancelled
     flag.touch()
     held = f"step {job}.0 of its job is held until"
     cluster.await_(lambda: held in cluster.ladon("n1", "explain", f"{job}.1").out, 60, "the requeue to wait")
-    cluster.await_verdict(f"{job}.0", "ZOMBIE")
     assert restarts(cluster, job) == 0
     assert {f"{job}.0", f"{job}.1"} <= set(cluster.steps(job))
     cluster.ladon("n1", "hold", "--release", f"{job}.0").check()
     cluster.await_(lambda: restarts(cluster, job) == 1, 60, "the requeue")
-    ends(cluster, job)
 
 
 def test_a_job_is_not_requeued_over_another_step_that_asks_to_be_left_alone(cluster, flag):
-    job = two_stalls(cluster, flag, "--ladon=off,window=2s")
+    job, first = two_steps(cluster, flag, "--ladon=off,window=2s")
+    first.touch()
+    cluster.await_verdict(f"{job}.0", "ZOMBIE")
     flag.touch()
     cluster.await_(lambda: outcome(cluster, f"{job}.1", "cancel"), 60, "the cancel of the other step")
     assert outcome(cluster, f"{job}.1", "cancel").startswith("done: the step is gone")
-    cluster.await_verdict(f"{job}.0", "ZOMBIE")
     assert restarts(cluster, job) == 0
     assert f"{job}.0" in cluster.steps(job)
-    ends(cluster, job)
 
 
 @pytest.mark.parametrize("how", ["Requeue=0", "asked by srun", "another step works"])
@@ -144,7 +141,6 @@ def test_where_a_job_may_not_be_requeued_its_step_is_cancelled(cluster, flag, ho
     assert cluster.signals("n1", step) == [15]
     assert restarts(cluster, job) == 0
     assert f"{job}.batch" in cluster.steps(job)
-    ends(cluster, job)
 
 
 def test_K01_cancel_batch_ends_the_job_of_a_batch_script_that_stalls(cluster, flag):
@@ -165,4 +161,3 @@ def test_K05_cancel_batch_takes_one_task_of_an_array(cluster, flag):
     flag.touch()
     cluster.await_(lambda: state(cluster, f"{array}_2") == "CANCELLED", 60, "the end of that task")
     assert state(cluster, f"{array}_1") == "RUNNING"
-    ends(cluster, array)

@@ -30,8 +30,8 @@ YOUNG_S = 60.0  # a directory without an owner file may still be in the making f
 def stat_fields(pid: int) -> list[str] | None:
     """Fields 3.. of /proc/PID/stat: [0] state, [1] ppid, [19] start time. None: no such process."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (OSError, UnicodeDecodeError):
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a name is any bytes
+    except OSError:
         return None
     return text[text.rindex(")") + 2 :].split()
 

@@ -18,10 +18,16 @@ NOBODY = 65534
 BIG = b'{"big":"' + b"x" * (4 << 20) + b'"}\n'
 
 
+def open_to_all(path):
+    """Whether every user can pass through each folder of this path."""
+    return all(folder.stat().st_mode & 0o001 for folder in (path, *path.parents))
+
+
 @pytest.fixture
 def folder():
     """A short path that every user can reach."""
-    with tempfile.TemporaryDirectory(prefix="ladon") as name:
+    base = next(base for base in ("/tmp", "/run", "/dev/shm") if open_to_all(Path(base)))
+    with tempfile.TemporaryDirectory(prefix="ladon", dir=base) as name:
         os.chmod(name, 0o755)
         yield Path(name)
 
@@ -60,25 +66,39 @@ def server(folder, answers):
 
 def connect(server, send=b"", uid=None):
     """A client that does not wait. `uid`: as that user, where this process may change to it."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(60)
-    with as_user(uid):
+    if uid is None or os.geteuid() != 0:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.connect(str(server.path))
+    else:
+        sock = connected_as(uid, server.path)
+    sock.settimeout(60)
     if send:
         sock.sendall(send)
     return sock
 
 
-@contextmanager
-def as_user(uid):
-    if uid is None or os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
+def connected_as(uid, path):
+    """A socket that a child connected which is this user alone, as a user's own process is."""
+    here, there = socket.socketpair()
+    with here, there:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setgroups([])
+                os.setresgid(uid, uid, uid)
+                os.setresuid(uid, uid, uid)
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+                    sock.connect(str(path))
+                    socket.send_fds(there, [b"connected"], [sock.fileno()])
+            except BaseException as e:  # noqa: BLE001
+                there.sendall(f"{e!r}".encode())
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        said, fds, _, _ = socket.recv_fds(here, 1000, 1)
+        modes = [f"{at}: {at.stat().st_mode:o}" for at in (path, *path.parents)]
+        assert fds, f"user {uid} could not connect: {said.decode()}; {', '.join(modes)}"
+        return socket.socket(fileno=fds[0])
 
 
 @contextmanager

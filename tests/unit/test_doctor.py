@@ -104,9 +104,8 @@ def test_no_run_directory(place):
 )  # fmt: skip
 def test_cgroup_layouts(place, kinds, state, text):
     (place.proc / "self").mkdir()
-    (place.proc / "self" / "mounts").write_text(
-        "".join(f"none /x{i} {k} rw 0 0\n" for i, k in enumerate(kinds))
-    )
+    mounts = b"".join(b"none /\xff%d %s rw 0 0\n" % (i, k.encode()) for i, k in enumerate(kinds))
+    (place.proc / "self" / "mounts").write_bytes(mounts)
     line = only(node.cgroups(place))
     assert (line.state, line.text.startswith(text)) == (state, True)
 
