@@ -64,15 +64,15 @@ class Cores(Struct, frozen=True):
 
         Where the devices differ, too, half of the ranks may well spin and half sleep.
         """
-        ranks = self.ranks if self.holders is None else self.holders
-        if ranks < 2 or cause not in WAITS:
+        if cause not in WAITS:
             return False
         if self.busiest is not None:
             least = self.ranks - 1 if cause == "mixed" else self.ranks / 2
-            return self.busiest >= AWAKE and self.asleep >= least
+            return self.ranks > 1 and self.busiest >= AWAKE and self.asleep >= least
+        ranks = self.ranks if self.holders is None else self.holders
         beyond = self.total - TELEMETRY * (self.devices - 1)
         most = ONE_MOST if cause == "mixed" else SPIN_LEAST * ranks
-        return ALONE <= beyond < most
+        return ranks > 1 and ALONE <= beyond < most
 
 
 def may_compute(nodes: Sequence[Cores], cause: Cause) -> bool:

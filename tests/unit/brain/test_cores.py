@@ -73,6 +73,9 @@ def test_one_process_on_all_devices_waits_for_no_other():
     assert found.compute("spinning")
     assert not replace(found, holders=1).compute("spinning")
     assert replace(found, holders=2).compute("mixed")
+    assert replace(seen([1.0] + [0.03] * 3, 4, 4, True), holders=1).compute("spinning"), (
+        "a task without a GPU"
+    )
     assert not replace(seen([2.0] + [0.03] * 3, 1, 4, False), holders=2).compute("spinning"), "both spin"
 
 
