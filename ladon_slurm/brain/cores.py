@@ -99,5 +99,6 @@ def cores(h: HostWindow, step: Step, devices: int, t: float, holders: int | None
     found = Cores(total, max(local, devices), devices, told, holders=holders)
     if told and by_task:
         sleep = sum(used < ASLEEP for used in by_task.values())
-        found = replace(found, busiest=max(by_task.values()), asleep=sleep)
+        orphans = total - sum(by_task.values())  # below no task any more: Ray and others make daemons
+        found = replace(found, busiest=max(*by_task.values(), orphans), asleep=sleep)
     return found

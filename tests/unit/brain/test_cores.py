@@ -13,13 +13,18 @@ from ladon_slurm.model import HostUse, Step
 
 
 def seen(
-    each: list[float], tasks: int | None, devices: int, told: bool, nodes: list[str] | None = None
+    each: list[float],
+    tasks: int | None,
+    devices: int,
+    told: bool,
+    nodes: list[str] | None = None,
+    orphans: float = 0.0,
 ) -> Cores:
     """What is known after two minutes in which the ranks used so many cores each."""
     h = HostWindow(30.0, 15.0)
     for t in range(0, 125, 5):
         by_task = {str(i): used * t for i, used in enumerate(each)} if told else None
-        h.put(float(t), HostUse(cpu_s=sum(each) * t, ranks=by_task))
+        h.put(float(t), HostUse(cpu_s=(sum(each) + orphans) * t, ranks=by_task))
     found = cores(h, Step("1.0", "r", tasks=tasks, nodes=nodes), devices, 120.0)
     assert found is not None
     return found
@@ -92,6 +97,13 @@ def test_half_of_them_spinning_is_no_reason_to_wait_where_the_devices_say_the_sa
     found = seen([1.0] * 4 + [0.02] * 4, 8, 8, False)
     assert not found.compute("mixed")
     assert found.compute("spinning")
+
+
+def test_what_runs_below_no_task_any_more_counts_as_a_rank():
+    found = seen([0.02] * 16, 16, 16, True, orphans=0.9)
+    assert found.awake
+    assert found.compute("spinning")
+    assert seen([1.0] * 16, 16, 16, True, orphans=4.0).compute("spinning")
 
 
 def test_tasks_of_all_nodes_hide_no_rank_at_work():
