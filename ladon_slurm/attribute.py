@@ -62,7 +62,8 @@ def attribute(
     `t`: CLOCK_BOOTTIME, seconds. `node`: this node's name, None where it is not known. Updates `known`.
     """
     if nvml.devices is not None:
-        known.devices = inventory(nvml.devices, set(nvml.hung), known)
+        lost = {id_ for id_, reading in nvml.readings.items() if reading.lost}
+        known.devices = inventory(nvml.devices, set(nvml.hung), lost, known)
     if whole is not None:
         known.wait_until = 0.0
         if whole.facts is not None and whole.facts.positions is not None:
@@ -77,12 +78,15 @@ def attribute(
     return lines
 
 
-def inventory(devices: dict[str, Device], hung: set[str], known: Known) -> dict[str, Device]:
+def inventory(devices: dict[str, Device], hung: set[str], lost: set[str], known: Known) -> dict[str, Device]:
     """The devices there are: cards once seen stay (G21), instances only with their card or where it hangs.
 
-    A card that hung before its UUID was ever read is listed by its index, so that it is not passed over.
+    A card that hung before its UUID was ever read is listed by its index, so that it is not passed over. One
+    that is lost tells a new worker nothing of itself: what it was, and its instances, are as they were.
     """
-    kept = [d for d in known.devices.values() if d.parent is None or {d.id, d.parent} & hung]
+    kept = [d for d in known.devices.values() if d.parent is None or {d.id, d.parent} & (hung | lost)]
+    was = {d.id: d for d in kept if d.id in lost}
+    devices = {id_: msgspec.structs.replace(was.get(id_, d), index=d.index) for id_, d in devices.items()}
     unnamed = [Device(n, index=int(n.removeprefix(UNNAMED))) for n in hung if n.startswith(UNNAMED)]
     return {
         d.id: d for d in (*(d for d in kept if not d.id.startswith(UNNAMED)), *unnamed, *devices.values())
@@ -143,7 +147,8 @@ def classed(host: HostSeen, known: Known, starts: list[StepEvent]) -> list[StepE
 def allotted(t: float, host: HostSeen, known: Known, starts: list[StepEvent]) -> list[StepEvent]:
     """Devices of the steps whose own were not known, or guessed, so far: told in their start line, once more.
 
-    Those of which they are known keep them: Slurm's list may be another one by now.
+    Those of which they are known keep them: Slurm's list may be another one by now. Where MIG was carved anew
+    its number is that of the instance in the place of the one that is gone.
     """
     if t < known.wait_until or not known.devices:
         return []
@@ -154,7 +159,8 @@ def allotted(t: float, host: HostSeen, known: Known, starts: list[StepEvent]) ->
     order = places(known.positions, known.devices.values())
     again = []
     for run, event in known.runs.items():
-        if event.devices is not None and not event.guessed:
+        there = event.devices is not None and known.devices.keys() >= set(event.devices)
+        if there and not event.guessed:
             continue
         given = given_to(host.steps[run], order, known)
         if given is None or (event.devices is not None and given.guessed):

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from ladon_slurm import cases as casebook
 from ladon_slurm import deciding, policy
+from ladon_slurm.brain.kept import Kept
 from ladon_slurm.brain.neighbours import Neighbours
 from ladon_slurm.brain.track import Spans
 from ladon_slurm.brain.uses import uses_of
-from ladon_slurm.brain.watch import Kept, Node, Watch
+from ladon_slurm.brain.watch import Node, Watch
 from ladon_slurm.brain.window import NetWindow
 from ladon_slurm.config import Settings
 from ladon_slurm.health import Health
@@ -288,6 +289,8 @@ def _observe(state: State, tick: Tick, readings: Mapping[str, Reading], host: Ma
         alone = run in near.alone and not tick.other_steps
         watch.observe(t, readings, uses.get(run, {}), host.get(id_), own if alone else among)
         watch.take_beat(t, beats.get(id_))
+        if watch.let_go(t, readings):
+            state.neighbours = None
 
 
 def _neighbours(state: State) -> Neighbours:

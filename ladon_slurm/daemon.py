@@ -19,7 +19,7 @@ import msgspec
 
 from ladon_slurm import config, core, journal, nodename, publish, rundir, trace
 from ladon_slurm.attribute import Known, attribute
-from ladon_slurm.brain.watch import Kept
+from ladon_slurm.brain.kept import Kept
 from ladon_slurm.children import Calls, boottime
 from ladon_slurm.config import ConfigError, Settings, reloaded
 from ladon_slurm.control import Server

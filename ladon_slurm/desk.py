@@ -118,7 +118,9 @@ class Desk:
         devices, held = publish.rows(
             samples, d.known.devices, {s.id: run for run, s in live.items()}, d.known.cards
         )
-        allotted = {run: event.devices for run, event in d.known.runs.items() if event.devices}
+        given = {run: event.devices or () for run, event in d.known.runs.items()}
+        there = {run: [id_ for id_ in ids if id_ in d.known.devices] for run, ids in given.items()}
+        allotted = {run: ids for run, ids in there.items() if ids}  # without MIG instances that are no more
         beats = samples.beat if samples else {}
         return Snapshot(
             version=__version__,

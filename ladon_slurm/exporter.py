@@ -167,6 +167,7 @@ class Exporter:
         own.cpu_s["children"] = times.children_user + times.children_system
         hanging = {name: w.abandoned for name, w in workers.items()}
         hanging |= {"slurm": d.calls.abandoned, "deeper": d.looker.calls.abandoned}
+        hanging |= {"checks": d.site.calls.abandoned}
         own.abandoned = {part: children.alive() for part, children in hanging.items()}
         own.journal_bytes = d.journal.room_taken()
         return own

@@ -10,7 +10,8 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-Gap = Literal["unsupported", "timeout", "lost", "failed"]
+# shared: the driver has one value for several devices, and cannot tell whose it is
+Gap = Literal["unsupported", "timeout", "lost", "failed", "shared"]
 
 
 # --- of a card or instance ----------------------------------------------------------------------

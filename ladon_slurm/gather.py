@@ -19,7 +19,7 @@ from ladon_slurm.config import Health
 from ladon_slurm.facts import NodeFacts
 from ladon_slurm.model import Case, Device
 from ladon_slurm.parse import answers
-from ladon_slurm.parse.answers import UNNAMED, HostSeen, NodeSeen, NvmlSeen, Source
+from ladon_slurm.parse.answers import HostSeen, NodeSeen, NvmlSeen, Source
 
 SLOW_S = 60.0  # s between inventories
 RETRY_S = 60.0  # s before a device that hung is asked again
@@ -45,8 +45,8 @@ def cards_of(cases: Iterable[Case]) -> dict[str, Device]:
     """
     found = {}
     for finding in (case.finding for case in cases):
-        if finding is None or finding.device is None or finding.device.startswith(UNNAMED):
-            continue
+        if finding is None or finding.device is None or not finding.device.startswith("GPU-"):
+            continue  # an instance is there or is not: the driver tells
         number = (finding.label or "").removeprefix("gpu")
         index = int(number) if number.isascii() and number.isdigit() else None
         found[finding.device] = Device(finding.device, index=index, pci=finding.pci)

@@ -1,7 +1,8 @@
 """The site's own health checks: programs in checks.d with exit codes of Nagios, in children with deadlines.
 
 They are run as root, so that a file which others could have written is not run, and the reason is a note. The
-folder is local, as all of /etc/ladon is; whatever a program waits for, the daemon does not.
+folder is local, as all of /etc/ladon is; whatever a program waits for, neither the daemon nor the others do:
+those that gave no answer the last time come last, and one that takes long keeps no other from its start.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ladon_slurm.facts import SiteSaid
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 MOST = 64  # programs
 AT_ONCE = 4
+SHORT_S = 2.0  # one that has run for longer mostly waits: it does not count towards those
 OUTPUT_MAX = 64 << 10  # bytes
 TEXT_MAX = 160  # characters
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -32,13 +34,14 @@ class SiteChecks:
     def __init__(
         self, settings: Callable[[], Settings], node: str, clock: Callable[[], float] = boottime
     ) -> None:
-        self.calls = Calls(clock)
+        self.calls = Calls(clock, apart=True)
+        self._clock = clock
         self._refused: list[str] = []
         self._unknown: dict[str, str] = {}
         self._settings, self._node = settings, node
         self._due = 0.0
         self._waiting: list[str] = []
-        self._running: set[str] = set()
+        self._running: dict[str, float] = {}  # name -> t of its start, by the clock
         self._listed: set[str] = set()
         self._said: dict[str, SiteSaid] = {}
 
@@ -52,8 +55,7 @@ class SiteChecks:
         if t >= self._due:
             self._due = t + self._settings().every
             self._look(open_)
-        while self._waiting and len(self._running) < AT_ONCE:
-            self._start(self._waiting.pop(0))
+        self._start_some()
 
     def said(self) -> list[dict[str, SiteSaid]]:
         """By name; [] where nothing has ended."""
@@ -61,6 +63,7 @@ class SiteChecks:
         return [said] if said else []
 
     def close(self) -> None:
+        self._waiting.clear()  # the end of one is the start of none
         self.calls.close()
 
     def _look(self, open_: Collection[str]) -> None:
@@ -84,22 +87,34 @@ class SiteChecks:
         ours = {check.removeprefix(SITE) for check in open_ if check.startswith(SITE)}
         for name in (before | ours) - self._listed:
             self._said[name] = SiteSaid()
+        ready = []
         for name in sorted(self._listed):
             if (why := refused(f"{folder}/{name}")) is not None:
                 self._refused.append(f"{folder}/{name} is not run: {why}")
                 self._said[name] = SiteSaid(UNKNOWN, f"not run: {why}")
                 self._unknown.pop(name, None)
-            elif name not in self._running and name not in self._waiting:
-                self._waiting.append(name)
+            elif name not in self._running:
+                ready.append(name)
+        first = [name for name in self._waiting if name in ready]  # each has its turn, however late
+        queue = [*first, *(name for name in ready if name not in first)]
+        self._waiting = sorted(queue, key=self._unknown.__contains__)
+
+    def _start_some(self) -> None:
+        now = self._clock()
+        short = sum(now - began < SHORT_S for began in self._running.values())
+        for name in self._waiting[: max(0, AT_ONCE - short)]:
+            self._waiting.remove(name)
+            self._start(name)
 
     def _start(self, name: str) -> None:
         s = self._settings()
-        self._running.add(name)
+        self._running[name] = self._clock()
         env = {"PATH": PATH, "LANG": "C", "LADON_NODE": self._node}
         call = Call([f"{s.dir}/{name}"], s.timeout, read(s.timeout), env=env, most=OUTPUT_MAX)
 
         def done(said: object) -> None:
-            self._running.discard(name)
+            del self._running[name]
+            self._start_some()
             if name not in self._listed or not isinstance(said, SiteSaid):
                 return
             self._said[name] = said

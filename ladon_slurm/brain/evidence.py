@@ -18,6 +18,7 @@ GAP_WORDS = {
     "timeout": "the driver does not answer",
     "lost": "the GPU is lost",
     "failed": "could not be read",
+    "shared": "shared with another compute instance of its GPU instance",
 }
 SOURCES = {"nvidia": "nvml", "neuron": "neuron", "amd": "amd"}
 LINK_FIELDS = ("nvlink_rx_bytes", "nvlink_tx_bytes", "pcie_rx_bytes", "pcie_tx_bytes")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -11,6 +11,7 @@ from ladon_slurm.brain.levels import Levels, table_level
 from ladon_slurm.brain.signs import View
 from ladon_slurm.brain.window import DeviceWindow
 from ladon_slurm.config import Settings
+from ladon_slurm.hold import Hold
 from ladon_slurm.model import Device, Reading
 
 
@@ -37,7 +38,9 @@ NOT_KNOWN = Use(None)
 class Track:
     """One device as one step has it."""
 
-    __slots__ = ("_spans", "last", "levels", "live", "live_known", "shared", "users", "view", "warm")
+    __slots__ = (
+        *("_missing", "_spans", "last", "levels", "live", "live_known", "shared", "users", "view", "warm"),
+    )
 
     def __init__(self, device: Device, settings: Settings, spans: Spans) -> None:
         self._spans = spans
@@ -50,6 +53,7 @@ class Track:
         self.shared: str | None = None
         self.users: dict[str, list[int]] | None = None  # by its last reading: step id -> pids
         self.warm = False  # its last sample shows no work and draws more than little
+        self._missing = Hold(spans.gap)  # since when its card answers without it
 
     def _window(self, settings: Settings) -> DeviceWindow:
         spans = self._spans
@@ -94,6 +98,21 @@ class Track:
             self.levels.learn(dt, view.w, True, works)
         self.warm = not works and signs.warm_now(view)
         return dt if works else None
+
+    def is_gone(self, t: float, readings: Mapping[str, Reading]) -> bool:
+        """Whether it is a MIG instance that is no more: its card has answered without it for a while.
+
+        Of one that was destroyed before this daemon began the card is not known: then all that there are.
+        """
+        device = self.view.device
+        if device.parent is not None:
+            cards = [readings[device.parent]] if device.parent in readings else []
+        else:
+            cards = list(readings.values()) if device.id.startswith("MIG-") else []
+        asked = bool(cards) and not any(card.lost or card.hung for card in cards)
+        missing = device.id not in readings if asked else None
+        since = self._missing.tell(t, missing)
+        return since is not None and t - since > self._spans.stale
 
 
 def holders(tracks: Iterable[Track], step: str) -> int | None:

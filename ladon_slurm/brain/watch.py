@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ladon_slurm.brain import beats, signs
+from ladon_slurm.brain import signs
 from ladon_slurm.brain.beats import Beats
 from ladon_slurm.brain.collectives import Collectives
 from ladon_slurm.brain.cores import cores
 from ladon_slurm.brain.heals import Heals
 from ladon_slurm.brain.judge import Facts, judge
+from ladon_slurm.brain.kept import Kept, Learnt
 from ladon_slurm.brain.report import Sight, blind, explain, looks, report, rests, sparse
 from ladon_slurm.brain.terms import terms
 from ladon_slurm.brain.track import NOT_KNOWN, Spans, Track, Use, holders
@@ -41,24 +42,6 @@ from ladon_slurm.model import (
 SUSPECTED = (SUSPECT, ZOMBIE)
 
 
-class Learnt(Struct):
-    """What was learnt of a device by one step: levels by name, and the power limit that they go with."""
-
-    levels: dict[str, float]
-    limit_w: float | None = None
-
-
-class Kept(Struct):
-    """What a daemon hands to the next one about a run, so that a restart costs no more than its clocks."""
-
-    run: str
-    started: float | None
-    productive_s: float
-    healed_s: float
-    devices: dict[str, Learnt]
-    beats: beats.Kept | None = None
-
-
 class Node(Struct):
     """What a line says of the node as a whole, for one step on it."""
 
@@ -77,6 +60,7 @@ class Watch:
         self._settings = settings
         self._spans = spans
         self.tracks: dict[str, Track] = {}
+        self._gone: str | None = None  # label of the instance that it had last and that is no more
         self.host = HostWindow(spans.window, spans.stale)
         self.beats = Beats(settings.dwell, spans.stale)
         self.collectives = Collectives(settings.deeper.every)
@@ -113,6 +97,13 @@ class Watch:
         """From now on the step has this device, too."""
         if device.id not in self.tracks:
             self.tracks[device.id] = Track(device, self._settings, self._spans)
+
+    def let_go(self, t: float, readings: Mapping[str, Reading]) -> bool:
+        """Whether MIG was carved anew under it: what is no more says nothing of it, now or later."""
+        gone = [id_ for id_, track in self.tracks.items() if track.is_gone(t, readings)]
+        for id_ in gone:
+            self._gone = self.tracks.pop(id_).view.device.label
+        return bool(gone)
 
     def given(self, event: StepEvent, devices: Mapping[str, Device]) -> bool:
         """A later start line names its devices; whether it has others by that. `devices`: of the node."""
@@ -281,7 +272,8 @@ class Watch:
         unsure = [track.view.device.label for track in self.tracks.values() if track.live is None]
         sight = Sight(held, self.host, self._node.net, self.beats, self.collectives, self._node.alone, unsure)
         if not self.tracks:
-            sight.nothing = "it has no GPU"
+            gone = self._gone and f"its {self._gone} is no more: MIG was carved anew"
+            sight.nothing = gone or "it has no GPU"
         return sight
 
     def _facts(self, t: float, name: str, sight: Sight) -> Facts:

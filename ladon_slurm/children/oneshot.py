@@ -158,11 +158,14 @@ class OneShot:
 class Calls:
     """One-shot children of a loop that must not wait. `done` is called from `poll`, never from `start`."""
 
-    def __init__(self, clock: Callable[[], float] = boottime, kill: Kill = os.killpg) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = boottime, kill: Kill = os.killpg, apart: bool = False
+    ) -> None:
+        """`apart`: the programs are few and known, and one that hangs bars itself alone, not the others."""
         self.abandoned = Abandoned()
-        self._clock = clock
+        self._clock, self._apart = clock, apart
         self._kill = kill
-        self._running: list[tuple[OneShot, Callable[[Result], None]]] = []
+        self._running: list[tuple[OneShot, str, Callable[[Result], None]]] = []
         self._refused: list[tuple[Result, Callable[[Result], None]]] = []
 
     def start(self, call: Call[T], done: Callable[[T | CallError], None]) -> None:
@@ -176,8 +179,13 @@ class Calls:
             else:
                 done(value)
 
-        if self.abandoned.full:  # G02
+        program = call.argv[0]
+        why = None
+        if self._apart and self.abandoned.alive(program):
+            why = "not started: an earlier run still hangs and cannot be ended"
+        elif not self._apart and self.abandoned.full:  # G02
             why = f"not started: {MAX_ABANDONED} earlier calls still hang"
+        if why is not None:
             self._refused.append((Result(None, b"", why.encode()), finish))
             return
         deadline = self._clock() + call.deadline_s
@@ -186,11 +194,11 @@ class Calls:
         except OSError as e:  # no process or descriptor left
             self._refused.append((Result(None, b"", f"not started: {e}".encode()), finish))
         else:
-            self._running.append((child, finish))
+            self._running.append((child, program, finish))
 
     def fds(self) -> list[int]:
         """Descriptors to watch for reading. They change with every start and poll."""
-        return [fd for child, _ in self._running for fd in child.fds()]
+        return [fd for child, *_ in self._running for fd in child.fds()]
 
     @property
     def busy(self) -> bool:
@@ -201,7 +209,7 @@ class Calls:
         """When `poll` must be called even if no descriptor is ready (CLOCK_BOOTTIME); None: no need."""
         if self._refused:
             return self._clock()
-        return min((child.next_at for child, _ in self._running), default=None)
+        return min((child.next_at for child, *_ in self._running), default=None)
 
     def poll(self, now: float | None = None) -> None:
         """Look at every child, without waiting; hand out what is done."""
@@ -210,12 +218,13 @@ class Calls:
         refused, self._refused = self._refused, []
         for result, finish in refused:
             finish(result)
-        for child, finish in list(self._running):
+        for running in list(self._running):
+            child, program, finish = running
             result_or_none = child.poll(now)
             if result_or_none is not None:
-                self._running.remove((child, finish))
+                self._running.remove(running)
                 if child.abandoned:
-                    self.abandoned.add(child.pid)
+                    self.abandoned.add(child.pid, program)
                 finish(result_or_none)
 
     def wait(self, most_s: float) -> None:
@@ -231,7 +240,7 @@ class Calls:
     def close(self) -> None:
         """End all children; waits three grace times at most. Each `done` is called."""
         limit = self._clock() + 3 * GRACE_S
-        for child, _ in self._running:
+        for child, *_ in self._running:
             child.hurry(self._clock())
         while self.busy and self._clock() < limit:
             self.wait(GRACE_S / 10)

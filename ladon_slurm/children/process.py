@@ -116,19 +116,18 @@ class Abandoned:
     """Children that did not die in time. They are looked after without waiting, and counted (G02)."""
 
     def __init__(self) -> None:
-        self._pids: list[int] = []
+        self._pids: dict[int, str] = {}
 
-    def add(self, pid: int) -> None:
+    def add(self, pid: int, program: str = "") -> None:
         """Take over a child that nobody waits for any more."""
-        self._pids.append(pid)
+        self._pids[pid] = program
 
-    def alive(self) -> int:
-        """How many still hang; the others are reaped."""
-        dead = {pid for pid in self._pids if ended(pid)}
-        for pid in dead:
+    def alive(self, program: str | None = None) -> int:
+        """How many still hang, of one program or of all; the others are reaped."""
+        for pid in [pid for pid in self._pids if ended(pid)]:
             reap(pid)
-        self._pids = [pid for pid in self._pids if pid not in dead]
-        return len(self._pids)
+            del self._pids[pid]
+        return sum(program in (None, name) for name in self._pids.values())
 
     @property
     def full(self) -> bool:

@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
     place = Place(settings, nodename.find(settings), args.config or DEFAULT_PATH)
     checks = [
         node.config, node.mode, site.policy, site.limits, node.kill_switch, site.rules, site.people,
-        slurm.named, site.reapers, slurm.client, slurm.setup, slurm.plugin, gpus.gpus, machine.machine,
-        node.cgroups, node.run_directory, node.beat_pages, node.daemon, gpus.node_facts, node.health_file,
-        node.journal, site.sinks,
+        slurm.named, site.reapers, slurm.client, slurm.setup, slurm.plugin, gpus.gpus, machine.kernel_log,
+        machine.machine, node.cgroups, node.run_directory, node.beat_pages, node.daemon, gpus.node_facts,
+        node.health_file, node.journal, site.sinks,
     ]  # fmt: skip
     page, lines = common.page(), []
     for line in examine(place, checks):

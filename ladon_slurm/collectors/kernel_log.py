@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from ladon_slurm.model import DeviceEvent
 from ladon_slurm.parse.answers import KernelLog
-from ladon_slurm.parse.kmsg import Said, Teller, records
+from ladon_slurm.parse.kmsg import Said, Teller, begins_one, records
 
 RECORD_MAX = 8192  # bytes; the kernel's own limit: a shorter buffer gives EINVAL
 BYTES_MAX = 64 << 20  # at one look; more than any ring
 EVENTS_MAX = 64  # at one look: an Xid comes in hundreds, but with the same number and card
 TEXT_MAX = 200
+
+
+class NoLogError(Exception):
+    """It can be read and is no kernel log: what it says is nothing, which is not nothing said."""
 
 
 class Follower:
@@ -27,6 +32,7 @@ class Follower:
         self._path = ""
         self._rest = b""
         self._seq = -1
+        self._proven = False  # a record was read from it
         self._teller = Teller()
 
     def look(self, path: str, after: int | None) -> KernelLog:
@@ -36,6 +42,9 @@ class Follower:
         except OSError as e:
             self._close()
             return KernelLog(after, why=f"{path}: {e.strerror}")
+        except NoLogError as e:
+            self._close()
+            return KernelLog(after, why=f"{path}: {e}")
         found: dict[tuple[str, str | None, int | None], Said] = {}
         for record in records(chunks):
             self._seq = max(self._seq, record.seq)
@@ -63,6 +72,8 @@ class Follower:
                 if e.errno == errno.EPIPE:  # it was overwritten meanwhile: the next read is at the oldest
                     continue
                 raise
+            if not self._proven:
+                self._prove(chunk)
             if not chunk:
                 break
             chunks.append(chunk)
@@ -71,10 +82,19 @@ class Follower:
         self._rest = self._rest[-RECORD_MAX:]
         return whole + mark
 
+    def _prove(self, first: bytes) -> None:
+        """A log is one from its first bytes on. An empty file may become one; a device that ends is none."""
+        assert self._fd is not None
+        if first and not begins_one(first):
+            raise NoLogError("no kernel log as /dev/kmsg has it")
+        if not first and not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            raise NoLogError("no kernel log: it has an end")
+        self._proven = bool(first)
+
     def _close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
-        self._fd, self._rest, self._seq = None, b"", -1
+        self._fd, self._rest, self._seq, self._proven = None, b"", -1, False
 
 
 def plain(text: str) -> str:

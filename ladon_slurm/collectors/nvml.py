@@ -85,13 +85,29 @@ class Nvml:
         if "events" not in skip:
             yield Line(asking="events")
             yield from [Line(xid=e) for e in self.drain()]
-        well = [c for c in self.cards.all.values() if not {c.device.id, c.device.parent} & skip]
-        for card in well:
-            yield Line(asking=card.device.id)
-            yield self.read(card)
-        for card in well if started or request.slow else ():
+        yield from self.readings(request, skip, inventoried=started or request.slow)
+        for card in self.well(skip) if started or request.slow else ():
             yield Line(asking=card.device.id)
             yield CardLine(id=card.device.id), facts_of(card)
+
+    def well(self, skip: set[str]) -> list[Card]:
+        return [c for c in self.cards.all.values() if not {c.device.id, c.device.parent} & skip]
+
+    def readings(self, request: Request, skip: set[str], inventoried: bool) -> Iterator[Said]:
+        """Each device at this moment. Where one is another than it was the inventory is taken first."""
+        told: set[str] = set()
+        left = self.well(skip)
+        while left:
+            card = left.pop(0)
+            yield Line(asking=card.device.id)
+            said = self.read(card, inventoried)
+            if said is not None:
+                told.add(card.device.id)
+                yield said
+                continue
+            inventoried = True
+            yield from self.inventory(request, skip)
+            left = [c for c in self.well(skip) if c.device.id not in told]
 
     def close(self, why: str) -> None:
         self.ready, self.why, self.events = False, why, None
@@ -158,12 +174,17 @@ class Nvml:
 
     # --- readings
 
-    def read(self, card: Card) -> tuple[DeviceLine, Reading]:
-        """One device at this moment. Lost or hung: nothing of it, and why."""
+    def read(self, card: Card, inventoried: bool) -> tuple[DeviceLine, Reading] | None:
+        """One device at this moment; None where it is another since the inventory.
+
+        Lost or hung: nothing of it, and why.
+        """
         if card.handle is None:
             return DeviceLine(id=card.device.id), unread(card.gap)
         query = Query()
         try:
+            if not inventoried and is_another(card):
+                return None
             values, pids = self.values(card, query)
         except GpuLost:
             return DeviceLine(id=card.device.id), unread("lost")
@@ -179,7 +200,7 @@ class Nvml:
         if card.activity is not None:
             values |= card.activity.read(query, time.monotonic())
         else:
-            query.gaps.update(dict.fromkeys(ACTIVITY, "unsupported"))
+            query.gaps.update(dict.fromkeys(ACTIVITY, card.inactive))
         pids = None
         if card.mig:
             query.gaps["procs"] = "unsupported"  # they are its instances'
@@ -187,6 +208,21 @@ class Nvml:
             pids = self.processes.on(card.handle, query)
         values["procs"] = len(pids) if pids is not None else None
         return values, pids
+
+
+def is_another(card: Card) -> bool:
+    """Whether MIG was carved anew, or its mode switched. Raises GpuLost.
+
+    The handle of an instance that was destroyed may go on to answer, for the one in its place. A card with
+    instances is as it was while these are.
+    """
+    query = Query()
+    if card.device.parent is not None:
+        return query("id", pynvml.nvmlDeviceGetUUID, card.handle) != card.device.id
+    if card.carved:
+        return False
+    mode = query("mig", pynvml.nvmlDeviceGetMigMode, card.handle)
+    return mode is not None and (mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE) != card.mig
 
 
 def card_values(card: Card, query: Query) -> dict[str, Any]:

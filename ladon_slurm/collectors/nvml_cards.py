@@ -35,6 +35,7 @@ class Card(Struct):
     instance: tuple[int, int] | None = None  # GPU and compute instance ids
     carved: int | None = 0  # MIG instances on it; None where that could not be asked
     activity: Activity | None = None
+    inactive: Gap = "unsupported"  # why there is none
 
 
 class Cards:
@@ -192,6 +193,7 @@ def instances(card: Card) -> tuple[list[Card], int | None]:
     shared = Counter(c.instance[0] for c in found if c.instance is not None)
     for c in found:
         if c.instance is not None and shared[c.instance[0]] > 1:
+            c.inactive = "shared" if c.activity is not None else "unsupported"
             c.activity, c.device = None, replace(c.device, gpm=False)
     return found, len(found) if whole else None
 

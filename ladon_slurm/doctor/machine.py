@@ -21,6 +21,22 @@ NAMED = 8  # names in a line
 QUIET = (EXPIRES, os.strerror(errno.EACCES), os.strerror(errno.EPERM), os.strerror(errno.ENOENT))
 
 
+def kernel_log(place: Place) -> Iterator[Line]:
+    """The second source of Xids: one that cannot be read says nothing, and nobody would see that."""
+    path = place.settings.health.kernel_log
+    if path is None:
+        yield ok("kernel log", "not read (health: kernel_log: off)")
+        return
+    said = ask("host", {"kernel_log": path}, NODE_S)  # without a run directory: the steps are the daemon's
+    log = next((line.kernel for line in answers.decoded(said.lines) if line.kernel is not None), None)
+    why = log.why if log is not None else said.why or "no answer"
+    if why is None:
+        yield ok("kernel log", f"{path} is read")
+    else:
+        todo = "an Xid that NVML misses is not seen: name the kernel's own log, /dev/kmsg, or off"
+        yield warn("kernel log", f"not read: {why}", todo)
+
+
 def machine(place: Place) -> Iterator[Line]:
     """What the node worker says of it."""
     node = place.node.name if place.node.why_not is None else ""

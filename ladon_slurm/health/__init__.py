@@ -104,14 +104,16 @@ class Health:
         if severity is None:
             return changes
         known = lookup(event.code)
-        if event.code == BUS and event.device is not None:
-            self._answers.pop(event.device, None)
-            if self._is_gone(event.device):
+        id_ = event.device
+        if event.code == BUS and id_ is not None:
+            id_ = self._card(id_)
+            self._answers.pop(id_, None)
+            if self._is_gone(id_):
                 return changes
         check = f"xid{event.code}"
-        severity = self.rounds.severity(check, severity) if event.device is not None else "warning"
-        where = f" at {event.pci}" if event.device is None and event.pci is not None else ""
-        finding = self._finding(check, severity, known.text + where, known.fix, t, event.device)
+        severity = self.rounds.severity(check, severity) if id_ is not None else "warning"
+        where = f" at {event.pci}" if id_ is None and event.pci is not None else ""
+        finding = self._finding(check, severity, known.text + where, known.fix, t, id_)
         self._last_event[finding.key] = t
         return changes + self._open(finding)
 

@@ -27,6 +27,7 @@ HALF = 0.5  # of the time between two looks: they are not on the second
 SITE_OPENS, SITE_CLEARS = 2, 2
 SITE_FIX = "what the site's own check asks for; it is in the site's checks.d"
 SITE_WORDS: tuple[Severity, ...] = ("warning", "critical")  # by exit code, from 1 on
+ENDS_WITH_ITS_DEVICE = (CHECK, "hung")  # beside those of CHECKS
 State = Literal["well", "ill", "unknown"]
 
 __all__ = ["Rounds", "checks"]
@@ -111,7 +112,7 @@ class Rounds:
                     changes += self._say(t, spoken, None, findings)
             self.node, self.node_t = node, t
         self._prune(devices)
-        return changes + list(self._over(t, findings, devices))
+        return changes + list(self._over(t, findings, devices, bool(cards)))
 
     def _prune(self, devices: Mapping[str, Device]) -> None:
         """Of instances that are no more nothing is remembered."""
@@ -237,13 +238,19 @@ class Rounds:
             self._holds.pop(f"{what} {key}", None)
 
     def _over(
-        self, t: float, findings: dict[str, Finding], devices: Mapping[str, Device]
+        self, t: float, findings: dict[str, Finding], devices: Mapping[str, Device], listed: bool
     ) -> Iterator[Change]:
-        """Findings of checks that were turned off, and warnings of instances that are no more."""
+        """Findings of checks that were turned off, and of instances that are no more.
+
+        `listed`: the driver has told all devices there are. Before that one of an open case, which may have
+        drained the node, is not over: it would be drained anew.
+        """
         for key, finding in list(findings.items()):
             off = finding.check in self.off and finding.check not in CANNOT_BE_OFF
-            known = (finding.check in CHECKS or finding.check == CHECK) and finding.device is not None
-            gone = known and finding.device not in devices and finding.severity == "warning"
+            ours = finding.check in CHECKS or finding.check in ENDS_WITH_ITS_DEVICE
+            device = finding.device if ours and finding.device not in devices else None
+            sure = listed and device is not None and device.startswith("MIG-")  # cards stay (G21)
+            gone = device is not None and (sure or finding.severity == "warning")
             if off or gone:
                 self._forget(key)
                 yield from _closed(t, findings, key)

@@ -21,6 +21,7 @@ NAMED = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F:.]+)")
 SXID = re.compile(r"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]+)\): (\d{1,6}), *(.*)")
 PID = re.compile(r"(?:\bpid[ =:]+|\bprocess |\btask [^ ]*:|[^ \[\]]\[)(\d+)", re.IGNORECASE)
 LOST = "fallen off the bus"
+HEAD = re.compile(rb"\d{1,19},\d{1,19},\d{1,19},[^;\n]*;")
 NEAR = 4  # records from the one that names a card to the one that says what is wrong with it
 LEVELS, FACILITY_KERNEL = 8, 0
 
@@ -72,6 +73,11 @@ class Teller:
         if own is None and self._named is not None and 0 < record.seq - self._named[0] < NEAR:
             own = self._named[1]
         return Said("lost", own, None, text)
+
+
+def begins_one(data: bytes) -> bool:
+    """Whether the first bytes of a log are a record's, by the kernel or by a program."""
+    return HEAD.match(data) is not None
 
 
 def records(data: bytes) -> Iterator[Record]:

@@ -14,6 +14,10 @@ ONE_OF_SEVERAL = "only this one is seen"  # judge: of the nodes that it runs on
 # What is missing, as the report words it -> how it can be had.
 HOW = (
     ("unsupported on MIG", "an instance tells too little to be called stalled: a whole GPU is watched fully"),
+    (
+        "shared with another compute instance",
+        "a compute instance that has its GPU instance alone has counters of its own",
+    ),
     ("the driver does not answer", "look at dmesg: the driver hangs"),
     ("the GPU is lost", "see the findings"),
     ("whose kernel runs is not known", "one step on a device can be judged, not several"),
@@ -33,7 +37,7 @@ def together(lacks: str) -> str:
 
 
 def _devices(labels: list[str]) -> str:
-    return folded(sorted(labels, key=lambda label: [int(n) for n in re.findall(r"\d+", label)]))
+    return folded(sorted(set(labels), key=lambda label: [int(n) for n in re.findall(r"\d+", label)]))
 
 
 def missing(lacks: str) -> str:

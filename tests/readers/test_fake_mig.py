@@ -58,3 +58,29 @@ def test_a_process_is_on_its_instance_and_listed_by_the_card(reader, play):
     job.kill()
     job.wait()
     assert reader("pids(mig(3, 2))") == []
+
+
+def test_instances_are_made_anew_while_it_runs(gpus, reader):
+    """An old handle is refused, or speaks for what is in its place now."""
+    reader("first, last = mig(3, 0), mig(3, 2)")
+    old = gpus.mig_uuids(3)
+    gpus.carve(3, "1g.10gb")
+    (uuid,) = gpus.mig_uuids(3)
+    assert uuid not in old
+    assert reader("N.nvmlDeviceGetUUID(mig(3, 0))") == uuid
+    assert reader("N.nvmlDeviceGetUUID(first)") == uuid
+    assert reader.refusal("N.nvmlDeviceGetUUID(last)") == 2
+    assert reader.refusal(f"N.nvmlDeviceGetHandleByUUID('{old[0]}')") == 6
+    gpus.heal()
+    gpus.set(3, fan_percent=7)
+    assert reader("N.nvmlDeviceGetUUID(mig(3, 0))") == uuid
+
+
+def test_mig_mode_is_switched_while_it_runs(gpus, reader):
+    gpus.carve(3, mig=False)
+    assert reader("N.nvmlDeviceGetMigMode(gpu(3))") == [0, 0]
+    assert reader("N.nvmlDeviceGetUtilizationRates(gpu(3)).gpu") == 0
+    gpus.carve(0, "7g.80gb")
+    assert reader("N.nvmlDeviceGetMigMode(gpu(0))") == [1, 1]
+    assert reader.refusal("N.nvmlDeviceGetUtilizationRates(gpu(0))") == 3
+    assert gpus.mig_uuids(0) == [reader("N.nvmlDeviceGetUUID(mig(0, 0))")]

@@ -133,7 +133,7 @@ def test_activity_of_a_gpu_instance_is_nobodys_where_two_share_it(shared):
         "3 of 7 slices at work as 0.3 of the card"
     )
     for uuid in (one, two):
-        assert (seen.readings[uuid].sm_active, seen.readings[uuid].gaps["sm_active"]) == (None, "unsupported")
+        assert (seen.readings[uuid].sm_active, seen.readings[uuid].gaps["sm_active"]) == (None, "shared")
     assert [devices[u].gpm for u in (one, two, whole)] == [False, False, True]
 
 

@@ -8,6 +8,7 @@
     gpus.set(1, ecc_uncorrected=3, recovery="reset")        a live card says so of itself from now on
     gpus.set(1, throttle=["power brake"], fan_percent=None) None: this card does not have it (NOT_SUPPORTED)
     gpus.set_link(1, 4, active=False, crc_errors=17)        one NVLink
+    gpus.carve(3, "1g.10gb", "3g.40gb")                     its MIG instances anew
     gpus.fault("nvmlDeviceGetFanSpeed", 1, hang=True)       a call that goes wrong or does not come back
 
 What can be set, and its words, is in cards.py: the names are those of ladon_slurm.facts.CardFacts.
@@ -188,6 +189,22 @@ class Gpus:
             "slices"
         ]
 
+    def carve(self, gpu: int, *profiles: str | None, mig: bool = True) -> None:
+        """The card's instances are destroyed and others made, with UUIDs of their own; `mig`: it is in MIG mode then.
+
+        As with a real driver there is no process on those that go.
+        """
+        from . import cards
+
+        lines = [line for line in self._lines("inventory") if not line.startswith(f"mig {gpu} ")]
+        at = next(i for i, line in enumerate(lines) if line.startswith(f"gpu {gpu} "))
+        lines[at] = lines[at].replace(f" mig={int(not mig)} ", f" mig={int(mig)} ")
+        lines[at + 1 : at + 1] = cards.mig_lines(gpu, profiles)
+        self._write("inventory", "\n".join(lines) + "\n")
+        if "carved" not in (kept := self._lines("control")):
+            kept.insert(0, "carved")
+        self._write("control", "".join(f"{line}\n" for line in kept))
+
     # --- what the GPUs do
 
     def segment(
@@ -274,7 +291,9 @@ class Gpus:
     def heal(self) -> None:
         """No faults, no lost GPUs any more; hanging calls come back."""
         kept = [
-            line for line in self._lines("control") if line == "log" or line.startswith(("set ", "link "))
+            line
+            for line in self._lines("control")
+            if line in ("log", "carved") or line.startswith(("set ", "link "))
         ]
         self._write("control", "".join(f"{line}\n" for line in kept))
 

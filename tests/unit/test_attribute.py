@@ -6,7 +6,7 @@ import pytest
 from ladon_slurm.attribute import Hold, Known, attribute, started
 from ladon_slurm.facts import CardFacts, Gres, NodeFacts, Stranger
 from ladon_slurm.model import Beat, Device, DeviceEvent, HostUse, Net, Reading, Tick
-from ladon_slurm.parse.answers import GpuProc, HostSeen, Member, NodeSeen, NvmlSeen
+from ladon_slurm.parse.answers import GpuProc, HostSeen, Member, NodeSeen, NvmlSeen, unread
 from ladon_slurm.parse.step_file import Registration, Task
 
 BOOT = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
@@ -189,6 +189,21 @@ def test_an_instance_hangs_with_its_card_and_goes_with_it():
     assert set(known.devices) == set(CARDS)
 
 
+def test_G21_a_card_that_is_lost_stays_what_it_was_also_for_a_new_worker():
+    """It does not tell its name any more, nor its instances: a step on them is one on a broken card still."""
+    card = Device("GPU-2", index=2, minor=2, name="H100", cls="h100-80g", pci="0000:2b:00.0")
+    mig, known = Device("MIG-0", index=2, parent="GPU-2", mig=0), Known()
+    attribute(1.0, "n1", gpus(devices={**CARDS, card.id: card, mig.id: mig}), hosts(), known)
+    mute = {**CARDS, card.id: Device(card.id, index=1, pci=card.pci)}
+    silent = gpus(devices=mute)
+    silent.readings[card.id] = unread("lost")
+    attribute(2.0, "n1", silent, hosts(), known)
+    assert known.devices[card.id] == msgspec.structs.replace(card, index=1)
+    assert known.devices[mig.id] == mig
+    attribute(3.0, "n1", gpus(devices={**CARDS, card.id: card}), hosts(), known)
+    assert mig.id not in known.devices, "it answers again, and has none"
+
+
 def test_K07_a_requeued_job_has_its_numbers_again():
     known = Known()
     old, new = step(pid=100), step(pid=200)
@@ -283,6 +298,21 @@ def test_a_guess_is_put_right_once_slurmd_has_told():
     # of a step that has begun under one list another list says nothing
     assert given(attribute(4.0, "n1", gpus(), hosts(s), known, node(ORDER[::-1]))) == []
     assert known.runs[s.run].devices == ["GPU-2"]
+
+
+@pytest.mark.parametrize(("ids", "now"), [((1, 0), ["MIG-new"]), ((2, 0), ["MIG-old"])])
+def test_a_step_has_what_was_carved_in_the_place_of_its_instance(ids, now):
+    """Its number is of the file that opens GPU instance 1, whatever that is; none is there: as it was."""
+    known, s = Known(), step(gpus="0")
+    old = Device("MIG-old", index=2, minor=2, parent="GPU-2", mig=0, gi=1, ci=0)
+    new = Device("MIG-new", index=2, minor=2, parent="GPU-2", mig=0, gi=ids[0], ci=ids[1])
+    place = Gres("a", minor=2, gi=1, ci=0, instance=True)
+    attribute(1.0, "n1", gpus(devices={**CARDS, old.id: old}), hosts(s), known, node([place]))
+    assert known.runs[s.run].devices == [old.id]
+    found = attribute(2.0, "n1", gpus(devices={**CARDS, new.id: new}), hosts(s), known)
+    assert known.runs[s.run].devices == now
+    assert given(found) == ([("42.0", now, None)] if now == [new.id] else [])
+    assert given(attribute(3.0, "n1", gpus(devices={**CARDS, new.id: new}), hosts(s), known)) == []
 
 
 def test_before_slurmd_was_asked_no_guess_is_told():

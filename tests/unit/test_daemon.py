@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from ladon_slurm.children import boottime
 from ladon_slurm.config import Settings, Slurm
 from ladon_slurm.control import Request
+from ladon_slurm.core import advance
 from ladon_slurm.daemon import Daemon
 from ladon_slurm.gather import Round
 from ladon_slurm.journal import Query
-from ladon_slurm.model import Case, Verdict
+from ladon_slurm.model import Case, Device, StepEvent, Tick, Verdict
 from ladon_slurm.parse.answers import HostSeen, NvmlSeen
 
 RUN = "boot:1:1"
@@ -67,6 +68,16 @@ def test_a_STOP_file_that_cannot_be_looked_for_stops_and_ends_nothing(daemon, tm
 def test_gpus_that_are_read_by_other_means_are_a_note(daemon, seen, note):
     daemon.round = Round(seen, HostSeen("ok"))
     assert daemon.desk.snapshot().notes == note
+
+
+def test_an_instance_that_is_no_more_is_not_shown_as_a_steps(daemon):
+    daemon.known.devices = {"GPU-0": Device("GPU-0", index=0)}
+    for id_, devices in (("42.0", ["GPU-0", "MIG-1"]), ("43.0", ["MIG-1"])):
+        event = StepEvent(id_, "start", run=f"boot:1:{id_}", devices=devices)
+        daemon.known.runs[f"boot:1:{id_}"] = event
+        advance(daemon.state, Tick(1.0, step=event))
+    shown = {row.step.id: row.devices for row in daemon.desk.snapshot().steps}
+    assert shown == {"42.0": ["GPU-0"], "43.0": []}
 
 
 def test_a_journal_kept_aside_is_said_until_the_next_start(daemon):

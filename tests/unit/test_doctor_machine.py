@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dead_mount
 import pytest
+from msgspec.structs import replace
 
 from ladon_slurm.collectors.disks import EXPIRES
-from ladon_slurm.config import Settings
+from ladon_slurm.config import Health, Settings
 from ladon_slurm.doctor import Place, asked, machine
 from ladon_slurm.facts import Disk, NodeFacts, Port
 from ladon_slurm.nodename import NodeName
@@ -132,6 +133,32 @@ def place(tmp_path):
 
 def test_this_machine_is_read_as_the_daemon_reads_it(place):
     assert {"file systems", "adapters"} <= {line.what for line in machine.machine(place)}
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "text"),
+    [
+        ("kmsg", "ok", "{} is read"),
+        ("messages", "warn", "not read: {}: no kernel log as /dev/kmsg has it"),
+        ("", "warn", "not read: {}: Is a directory"),
+        ("none", "warn", "not read: {}: No such file or directory"),
+        ("off", "ok", "not read (health: kernel_log: off)"),
+    ],
+)
+def test_a_kernel_log_that_is_none_is_said(place, tmp_path, name, state, text):
+    (tmp_path / "kmsg").write_text("6,0,0,-;Linux version\n")
+    (tmp_path / "messages").write_text("Nov 30 19:00:00 n1 kernel: Linux version\n")
+    path = None if name == "off" else str(tmp_path / name).rstrip("/")
+    settings = replace(place.settings, health=Health(kernel_log=path))
+    (line,) = machine.kernel_log(replace(place, settings=settings))
+    assert (line.what, line.state, line.text) == ("kernel log", state, text.format(path))
+
+
+def test_a_kernel_log_that_hangs_is_said(place, monkeypatch):
+    monkeypatch.setattr(machine, "NODE_S", 0.1)
+    monkeypatch.setattr(asked, "WORKER", ["/bin/sh", "-c", "exec sleep 60"])
+    (line,) = machine.kernel_log(place)
+    assert (line.state, line.text) == ("warn", "not read: worker host: no answer in time")
 
 
 def test_a_reader_that_does_not_start_is_said(place, monkeypatch):

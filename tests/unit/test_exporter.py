@@ -1,6 +1,7 @@
 """Metrics of a daemon: off unless asked for, a page a tick, and nothing about them ends or stops it."""
 
 import socket
+import subprocess
 
 import pytest
 
@@ -173,3 +174,17 @@ def test_a_tick_that_begins_late_is_counted(start):
     assert daemon.metrics.counts.late == 0
     daemon.metrics.asked(102.6, 100.0)
     assert daemon.metrics.counts.late == 1
+
+
+def test_children_that_nothing_ends_are_counted_where_they_are_from(start, port):
+    daemon = start()
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        daemon.site.calls.abandoned.add(child.pid, "/etc/ladon/checks.d/bb")
+        daemon.metrics.ticked(boottime())
+        text = scrape(daemon, port)
+    finally:
+        child.kill()
+        child.wait()
+    assert value(text, 'ladon_children_abandoned{part="checks"}') == 1
+    assert value(text, 'ladon_children_abandoned{part="slurm"}') == 0

@@ -189,7 +189,8 @@ def test_G21_a_new_daemon_knows_the_card_of_an_open_fault_by_its_uuid():
     """A lost card does not tell it: under another name it would be a second fault, drained once more."""
     gone = Finding("xid79", "critical", "gone", "replace", 9.0, "GPU-2", "gpu2", "0000:4e:00.0")
     unnamed = Finding("lost", "critical", "gone", "replace", 9.0, "index:3", "gpu3")
-    cases = [Case(f.check, "fault", "n1", "boot", 9.0, f.key, finding=f) for f in (gone, unnamed)]
+    part = Finding("leftover", "critical", "used", "end it", 9.0, "MIG-1", "gpu3/mig0", "0000:5f:00.0")
+    cases = [Case(f.check, "fault", "n1", "boot", 9.0, f.key, finding=f) for f in (gone, unnamed, part)]
     known = cards_of([*cases, Case("stall", "stall", "n1", "boot", 9.0, "run")])
     assert known == {"GPU-2": Device("GPU-2", index=2, pci="0000:4e:00.0")}
     places = nvml_request(True, (), known.values())["known"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ladon_slurm.facts import CardFacts
 from ladon_slurm.health import ANSWERS_TICKS, EVENT_HOLD_S, LOST_TICKS, Health
 from ladon_slurm.health.xid import XIDS
 from ladon_slurm.model import Device, DeviceEvent, Reading
@@ -42,6 +43,23 @@ def test_xid_79_and_the_lost_card_are_one_finding():
     assert run(h, [LOST] * 50) == []
     assert h.event(300.0, xid(79)) == []
     assert list(h.findings) == ["xid79 GPU-3"]
+
+
+def test_xid_79_of_an_instance_is_its_cards():
+    """An instance may be destroyed: nothing would answer for it, and the fault never end."""
+    h = health()
+    (change,) = h.event(0.0, xid(79, "MIG-1"))
+    assert (change.finding.key, change.finding.label) == ("xid79 GPU-3", "gpu3")
+    assert h.critical("MIG-1") is not None
+    assert run(h, [WELL] * (ANSWERS_TICKS + 1), 5.0)[-1][1:] == ("xid79 GPU-3", True)
+
+
+def test_a_silent_instance_that_is_destroyed_is_no_fault_any_more():
+    h = health()
+    assert [key for _, key, _ in run(h, [{"MIG-1": HUNG}] * 5)] == ["hung MIG-1"]
+    h.devices = {CARD.id: CARD}
+    (change,) = h.look(60.0, {CARD.id: CardFacts()}, None, {}, "ok", {})
+    assert (change.finding.key, change.cleared) == ("hung MIG-1", True)
 
 
 def test_lost_card_without_an_event_is_found_and_a_later_event_opens_no_second():

@@ -1,6 +1,7 @@
 """Checks of the site's own: real programs, run as children; what is not root's alone is not run."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from ladon_slurm.config import SiteChecks as Limits
 from ladon_slurm.core import State
 from ladon_slurm.facts import SiteSaid
 from ladon_slurm.model import Tick
-from ladon_slurm.site_checks import MOST, TEXT_MAX, SiteChecks, first, read
+from ladon_slurm.site_checks import AT_ONCE, MOST, SHORT_S, TEXT_MAX, SiteChecks, first, read
 
 EVERY = 60.0
 
@@ -95,6 +96,80 @@ def test_one_that_hangs_is_unknown_and_holds_up_nothing(site):
     assert said["hangs"] == (3, "no answer in 0.2 s")
     assert site.checks.notes == ["site_hangs is not known: no answer in 0.2 s"]
     assert said["quick"] == (1, None)
+
+
+def test_many_that_hang_hold_up_no_other(site):
+    """In the first round, when nobody knows, not for long; later, not at all."""
+    hangs, well = [f"a{i:02}" for i in range(60)], ["z1", "z2", "z3", "z4"]
+    now = [100.0]
+    site.checks = SiteChecks(lambda: Limits(str(site.folder), EVERY, 3600.0), "n1", lambda: now[0])
+    log = site.folder.parent / "log"
+    log.touch()
+    for name in hangs:
+        site.put(name, f"echo {name} >> {log}; exec sleep 3600")
+    for name in well:
+        site.put(name, "exit 0")
+
+    def until(true):
+        while not true():
+            site.checks.calls.wait(60.0)
+
+    site.checks.tick(0.0, ())
+    for begun in range(AT_ONCE, 60 + 1, AT_ONCE):
+        until(lambda n=begun: len(log.read_text().split()) == n)
+        assert len(site.checks._running) == begun, "a few at a time"
+        now[0] += SHORT_S
+        site.checks.tick(1.0, ())
+    said = {}
+    until(lambda: said.update(*site.checks.said()) or len(said) == len(well))
+    assert {name: s.code for name, s in said.items()} == dict.fromkeys(well, 0)
+    now[0] += 3600.0
+    until(lambda: said.update(*site.checks.said()) or len(said) == 64)
+    assert {said[name].text for name in hangs} == {"no answer in 3600 s"}
+    site.checks.tick(EVERY, ())
+    assert set(site.checks._running) == set(well), "those that answered before come first"
+
+
+def test_one_that_cannot_be_ended_bars_itself_alone(site):
+    """As in state D: no signal ends it."""
+    now = [100.0]
+    site.checks = SiteChecks(lambda: Limits(str(site.folder), EVERY, 30.0), "n1", lambda: now[0])
+    site.checks.calls._kill = lambda *_: None
+    names = ["a", "b", "c"]
+    for name in names:
+        site.put(name, "exec sleep 3600")
+    site.put("well", "exit 0")
+    said = {}
+
+    def round_(*names):
+        site.checks.tick(now[0], ())
+        while not set(names) <= said.keys():
+            site.checks.calls.wait(0.05)
+            now[0] += 0.0 if "well" in names and "well" not in said else 31.0
+            said.update(*site.checks.said())
+
+    try:
+        round_(*names, "well")
+        assert said["a"].text == "no answer in 30 s"
+        assert site.checks.calls.abandoned.alive() == 3
+        said.clear()
+        round_(*names, "well")
+        assert {said[name].text for name in names} == {
+            "not started: an earlier run still hangs and cannot be ended"
+        }
+        assert said["well"].code == 0
+        assert site.checks.calls.abandoned.alive() == 3
+    finally:
+        for pid in site.checks.calls.abandoned._pids:
+            os.killpg(pid, signal.SIGKILL)
+
+
+def test_at_the_end_none_is_started(site):
+    for i in range(2 * AT_ONCE):
+        site.put(f"c{i}", "exec sleep 3600")
+    site.checks.tick(0.0, ())
+    site.checks.close()
+    assert not site.checks.calls.busy
 
 
 def test_one_that_dies_or_cannot_be_run_is_unknown(site):

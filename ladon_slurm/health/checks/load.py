@@ -117,6 +117,10 @@ def leftover(c: Card) -> Said:
 
 def _unowned(c: Card) -> Said:
     used = c.reading.mem_used_bytes if c.reading is not None else None
-    if used is None or c.now.mig or (c.device.cls or "").startswith(COHERENT):
+    if used is None or c.now.mig:
         return None  # a card in MIG mode shows what its instances use
+    cls = c.device.cls or ""
+    part = "c." in cls.partition("-mig-")[2]  # 1c.3g.40gb: its memory is that of its GPU instance
+    if part or cls.startswith(COHERENT):
+        return WELL  # only a process can be left: memory in use says nothing there
     return f"{size(used)} used with no process" if used >= USED_LEAST else WELL

@@ -46,7 +46,7 @@ void control_lock(bool lock)
 		pthread_mutex_unlock(&mutex);
 }
 
-/* fault GPU|* SLOT|* FUNCTION|* code=N delay_ms=N hang=0|1 deaf=0|1; lost GPU TIME; log; and settings.c's */
+/* fault GPU|* SLOT|* FUNCTION|* code=N delay_ms=N hang=0|1 deaf=0|1; lost GPU TIME; log; carved; and settings.c's */
 static void parse_control(const char *line)
 {
 	struct fault f = {.gpu = -1, .slot = -1};
@@ -67,6 +67,8 @@ static void parse_control(const char *line)
 		gpus[atoi(gpu)].lost_at = t;
 	} else if (strncmp(line, "log", 3) == 0) {
 		logging = true;
+	} else if (strncmp(line, "carved", 6) == 0) {
+		state_carve();
 	} else {
 		settings_line(line);
 	}

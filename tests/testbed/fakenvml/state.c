@@ -131,7 +131,8 @@ static int add_instance(const char *line)
 	return 0;
 }
 
-static int read_inventory(void)
+/* Each line of the inventory through `take`. */
+static int read_inventory(int (*take)(const char *line))
 {
 	char path[2200], line[512];
 	FILE *f = state_path(path, sizeof(path), "inventory") == 0 ? fopen(path, "re") : NULL;
@@ -141,21 +142,46 @@ static int read_inventory(void)
 		return DRIVER_NOT_LOADED;
 	while (fgets(line, sizeof(line), f)) {
 		line[strcspn(line, "\n")] = '\0';
-		if (strncmp(line, "gpu ", 4) == 0)
-			bad |= add_gpu(line);
-		else if (strncmp(line, "mig ", 4) == 0)
-			bad |= add_instance(line);
-		else if (strncmp(line, "driver ", 7) == 0)
-			snprintf(driver, sizeof(driver), "%.79s", line + 7);
-		else if (strncmp(line, "library ", 8) == 0)
-			snprintf(library, sizeof(library), "%.87s", line + 8);
-		else if (strncmp(line, "pcie_counters_wrap", 18) == 0)
-			pcie_counters_wrap = true;
+		bad |= take(line);
 	}
 	fclose(f);
 	if (bad)
 		fprintf(stderr, "fake nvml: %s: bad line\n", path);
 	return bad ? UNKNOWN_ERROR : OK;
+}
+
+static int take_all(const char *line)
+{
+	if (strncmp(line, "gpu ", 4) == 0)
+		return add_gpu(line);
+	if (strncmp(line, "mig ", 4) == 0)
+		return add_instance(line);
+	if (strncmp(line, "driver ", 7) == 0)
+		snprintf(driver, sizeof(driver), "%.79s", line + 7);
+	else if (strncmp(line, "library ", 8) == 0)
+		snprintf(library, sizeof(library), "%.87s", line + 8);
+	else if (strncmp(line, "pcie_counters_wrap", 18) == 0)
+		pcie_counters_wrap = true;
+	return 0;
+}
+
+static int take_carving(const char *line)
+{
+	int i;
+
+	if (sscanf(line, "gpu %d ", &i) == 1 && i >= 0 && i < gpu_count)
+		gpus[i].mig = read_number(line, "mig", 0);
+	return strncmp(line, "mig ", 4) == 0 ? add_instance(line) : 0;
+}
+
+/* The instances anew, and which cards are in MIG mode. A handle of one that was destroyed is refused, or speaks
+ * for what is in its place now: what a real driver does with it is not known, and a reader must bear both. */
+void state_carve(void)
+{
+	for (int g = 0; g < gpu_count; g++)
+		for (int s = 0; s < SLOTS; s++)
+			instances[g][s].present = false;
+	read_inventory(take_carving);
 }
 
 /* The environment is read here and not when the library is loaded, so that os.environ works. */
@@ -176,7 +202,7 @@ int state_open(void)
 	snprintf(library, sizeof(library), "12." USUAL_DRIVER);
 	pcie_counters_wrap = false;
 	gpu_count = 0;
-	int rc = read_inventory();
+	int rc = read_inventory(take_all);
 	if (rc != OK)
 		state_close();
 	return rc;

@@ -1,6 +1,6 @@
 /* What the library knows, all of it read from the directory named by LADON_FAKE_NVML.
  *
- *   inventory   the GPUs and instances; read at nvmlInit
+ *   inventory   the GPUs and instances; read at nvmlInit, instances again where control says "carved"
  *   control     faults, lost GPUs, what cards say of themselves, the call log; read again whenever replaced
  *   events      Xids, appended: "TIME GPU XID [SLOT]"
  *   gpuN        the timeline of GPU N, appended: "TIME PID:START SLOT key=value ..." or "... end"
@@ -101,6 +101,7 @@ const char *driver_version(void);
 const char *library_version(void);
 int state_open(void);
 void state_close(void);
+void state_carve(void);
 void state_lock(int how);	/* LOCK_SH, LOCK_EX or LOCK_UN: among threads and among processes */
 
 /* control.c */

@@ -26,6 +26,7 @@ from scenes import (
 from ladon_slurm import core
 from ladon_slurm.config import Settings
 from ladon_slurm.model import Tick
+from ladon_slurm.show.status import why
 
 HOUR = 3600.0
 
@@ -60,6 +61,19 @@ def test_mig_instance_is_unknown_and_says_that_power_and_utilisation_are_missing
     found = changes(Scene(gpus=1, mig=True, cls=None).phase(HOUR, instance))
     assert words(found) == ["UNKNOWN"]
     assert "gpu0/mig0: utilisation unsupported on MIG, power unsupported on MIG" in found[0].why
+
+
+def test_two_compute_instances_in_one_gpu_instance_say_why_their_activity_is_not_known():
+    def shared(tick):
+        for reading in tick.device.values():
+            reading.gaps |= {"dram_active": "shared", "tensor_active": "shared"}
+        return tick
+
+    instance = Gpu(util=None, power=None, links=None)
+    (verdict,) = changes(Scene(gpus=1, mig=True, cls=None).phase(HOUR, instance, edit=shared))
+    told = why(verdict, verdict.t)
+    assert "activity counters shared with another compute instance of its GPU instance" in told
+    assert told.endswith("a compute instance that has its GPU instance alone has counters of its own")
 
 
 def test_gradient_accumulation_with_silent_links_is_healthy():

@@ -119,6 +119,37 @@ def test_a_log_that_cannot_be_read_says_why_and_keeps_the_place(tmp_path):
     assert Follower().look(str(tmp_path), 7).why.endswith("Is a directory")
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"Nov 30 19:00:00 n1 kernel: NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=x\n",  # syslog's
+        b"[   12.345678] NVRM: Xid (PCI:0000:1b:00): 79\n",  # dmesg's
+        b"\x00" * 9000,
+        b"\x7fELF\x02\x01\x01\n4,100,1,-;x\n",
+        b"\n",
+    ],
+)
+def test_what_is_no_kernel_log_is_no_empty_one(tmp_path, data):
+    path = tmp_path / "messages"
+    path.write_bytes(data)
+    follower = Follower()
+    for _ in range(2):
+        seen = follower.look(str(path), 7)
+        assert (seen.seq, seen.events, seen.why) == (7, [], f"{path}: no kernel log as /dev/kmsg has it")
+    path.write_bytes(b"4,8,1,-;" + (XID % 79).encode() + b"\n")
+    seen = follower.look(str(path), 7)
+    assert (seen.why, [e.code for e in seen.events]) == (None, [79]), "as soon as it is one"
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/zero"])
+def test_a_device_that_is_no_log_is_none(path):
+    assert Follower().look(path, None).why.startswith(f"{path}: no kernel log")
+
+
+def test_an_empty_file_may_become_one(log):
+    assert Follower().look(str(log.path), None).why is None
+
+
 def test_a_fifo_in_its_place_is_not_waited_for(tmp_path):
     path = tmp_path / "kmsg"
     os.mkfifo(path)

@@ -22,7 +22,7 @@ from ladon_slurm.frozen import freeze, thaw
 from ladon_slurm.health import STOPS
 from ladon_slurm.health.check import CHECKS
 from ladon_slurm.metrics.text import page
-from ladon_slurm.model import Device, Reading, StepEvent, Tick
+from ladon_slurm.model import Case, Device, Finding, Reading, StepEvent, Tick
 from ladon_slurm.policy.comeback import REBOOTS
 from ladon_slurm.publish import health_line
 from ladon_slurm.slurm.reason import SHOWN, reason
@@ -266,6 +266,27 @@ def test_a_warning_of_an_instance_that_is_no_more_goes_with_it():
     assert state.findings == {}
 
 
+def test_one_that_drains_goes_with_its_instance_too_but_not_before_the_driver_has_told_which_there_are():
+    part = Device("MIG-1", index=3, mig=0, parent=CARD.id)
+    settings = Settings(mode="enforce", faults=Faults(checks={"leftover": "drain"}))
+    finding = Finding("leftover", "critical", "used", "end it", 9.0, part.id, part.label)
+    case = Case("7k2f", "fault", "n1", "b", 9.0, finding.key, finding=finding)
+
+    def begun():
+        """A daemon that begins anew, with the case open."""
+        state = State("n1", {}, settings, [case], boot="b")
+        core.advance(state, tick(60.0, Look(node=NodeFacts())))
+        assert list(state.findings) == [finding.key], "nobody knows yet"
+        return state
+
+    gone, there = begun(), begun()
+    gone.devices, there.devices = {CARD.id: CARD}, {CARD.id: CARD, part.id: part}
+    for state in (gone, there):
+        core.advance(state, tick(120.0, Look(card=CardFacts())))
+    assert list(gone.findings) == []
+    assert list(there.findings) == [finding.key]
+
+
 def test_of_instances_that_come_and_go_nothing_is_left():
     state = State("n1", {CARD.id: CARD}, Settings(), boot="b")
     sizes = set()
@@ -362,6 +383,24 @@ def test_daemons_of_root_beside_a_step_and_little_memory_are_no_leftovers():
     for i in range(LOOKS):
         core.advance(state, tick(60.0 * i, Look(CardFacts(others=[]), None, used)))
     assert state.findings == {}, "page cache lies in its memory"
+    for cls, said in (("h100-80g-mig-1c.3g.40gb", []), ("h100-80g-mig-3g.40gb", ["leftover"])):
+        part = Device(CARD.id, index=3, parent="GPU-0", mig=0, cls=cls)
+        state = State("n1", {CARD.id: part}, Settings(), boot="b")
+        for i in range(LOOKS):
+            core.advance(state, tick(60.0 * i, Look(CardFacts(others=[]), None, used)))
+        assert [f.check for f in state.findings.values()] == said, "its memory is that of its GPU instance"
+
+
+@pytest.mark.parametrize("cls", ["gb200-192g", "h100-80g-mig-1c.3g.40gb", "h100-80g"])
+def test_a_leftover_process_that_has_ended_is_none_also_where_memory_says_nothing(cls):
+    state = State("n1", {CARD.id: Device(CARD.id, index=3, cls=cls)}, Settings(), boot="b")
+    free = FREE if cls == "h100-80g" else msgspec.structs.replace(FREE, mem_used_bytes=10 << 30)
+    for i in range(20):
+        others = [Stranger(9, "python", 1001)] if i < 10 else []
+        core.advance(state, tick(60.0 * i, Look(CardFacts(others=others), None, free)))
+        if i == 9:
+            assert list(state.findings) == [f"leftover {CARD.id}"]
+    assert state.findings == {}
 
 
 def test_gpu_count_counts_instances_and_cards_that_are_lost_or_hung():

@@ -43,3 +43,14 @@ def test_gres_of_several_types_as_sinfo_prints_it():
     there, used = re.findall(r"gpu:\S+", path.read_text())
     assert gres_counts(there) == {"gpu:model_a": 2, "gpu:model_b": 2}
     assert gres_counts(used) == {"gpu:model_a": 0, "gpu:model_b": 1}
+
+
+@pytest.mark.parametrize("name", ["sinfo-gpus-allocated-25.11.1.txt", "sinfo-node-detail-gres-25.05.txt"])
+def test_gres_as_sinfo_prints_it_on_many_nodes(name):
+    (path,) = samples("slurm", pattern=name)
+    texts = re.findall(r"(?<=\s)gpu:\S+", path.read_text())
+    assert texts
+    for text in texts:
+        said = re.fullmatch(r"(gpu:[\w.-]+):(\d+)(\(\S+\))?", text)
+        assert said is not None, text
+        assert gres_counts(text) == {said[1]: int(said[2])}
