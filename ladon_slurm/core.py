@@ -365,10 +365,9 @@ def _named(state: State, t: float, id_: str) -> Watch:
 
 
 def _sibling(state: State, watch: Watch) -> bool:
-    """Whether another step of the same job makes progress here, or may do so on a node not seen from here."""
-    if watch.step.elsewhere:
-        return True
-    return any(other.works for other in _neighbours(state).siblings[watch.step.run])
+    """Whether another step of the same job makes progress or may: here, or on a node not seen from here."""
+    others = _neighbours(state).siblings[watch.step.run]
+    return bool(watch.step.elsewhere) or any(other.may_work for other in others)
 
 
 def _orphans(state: State, t: float) -> list[Case]:

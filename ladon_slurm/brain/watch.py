@@ -26,6 +26,7 @@ from ladon_slurm.hold import Hold
 from ladon_slurm.model import (
     HEALTHY,
     SUSPECT,
+    UNKNOWN,
     ZOMBIE,
     Beat,
     Cause,
@@ -355,6 +356,12 @@ class Watch:
     def works(self) -> bool:
         """Whether the last report said progress."""
         return self._progresses and self.judged
+
+    @property
+    def may_work(self) -> bool:
+        """Whether it is at work or, as a step of its own on GPUs, may be: others may wait for it."""
+        said = self.verdict.verdict if self.verdict is not None else None
+        return self.works or (self.step.special is None and self.on_gpu and said in (HEALTHY, UNKNOWN))
 
     def _work_s(self, t: float) -> float | None:
         """Since the last sign of progress; None where a device is not read any more, or none was seen."""

@@ -269,6 +269,10 @@ WRONG: dict[str, tuple[Callable[[Patch], Settings | None], str]] = {
         "slow-steps-seldom-seen",
     ),
     "a working sibling is no reason to wait": (code(core, "_sibling", lambda *args: False), "pipeline-sibling"),
+    "a sibling that is not seen at work just now is none": (
+        code(Watch, "may_work", property(lambda self: self.works)),
+        "pipeline-sibling-seen-badly",
+    ),
     "a server is a trainer": (code(judge, "_attended", lambda f: False), "idle-tensor-parallel-server"),
     "a debugger is a stall": (code(Watch, "_tracked_s", lambda self, t: None), "stopped-by-debugger"),
     "two steps on a device are one": (nobody_shares, "shared-devices"),
