@@ -3,7 +3,8 @@
 A case opens at SUSPECT (a stall) or with a critical finding (a fault) and keeps the last verdict that
 says why; what closes it is only its outcome. There is at most one open case per subject: the run of
 a step, or (check, device) of a finding. Its id is made from what opened it, so a replay of the same
-ticks gives the same ids.
+ticks gives the same ids. A fault that comes again soon is the same case, opened again: a card that comes
+and goes is one fault, told and acted on once.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from ladon_slurm.model import (
     Verdict,
 )
 
+AGAIN_S = 3600.0  # so soon after its end
+GONE = {"lost": "xid79"}  # the driver's word and the Xid for a card that is gone: one fault
 CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"  # base32 without i, l, o, u
 OPENS = frozenset({SUSPECT, ZOMBIE})
 CLOSES: dict[State, str] = {
@@ -47,28 +50,32 @@ def follow(
     node: str,
     boot: str,
     uids: Mapping[str, int] | None = None,
+    lately: Iterable[Case] = (),
 ) -> list[Case]:
     """The cases that `changes` opened, updated or closed, each once, as they are afterwards.
 
     `open_` holds the open cases, whatever its keys are; it is left as it is. `uids` gives the owner
-    of a run where known: who may read the case.
+    of a run where known: who may read the case. `lately`: faults that ended, perhaps to come again.
     """
-    subjects = {case.subject: case for case in open_.values()}
+    subjects = {_thread(case.subject): case for case in open_.values()}
+    ended = {_thread(case.subject): case for case in lately}
     touched: dict[str, Case] = {}
     for change in changes:
         subject = _subject(change)
         if subject is None:
             continue
-        case = _next(subjects.get(subject), change, subject, node, boot)
+        thread = _thread(subject)
+        case = _next(subjects.get(thread), ended.get(thread), change, subject, node, boot)
         if case is None:
             continue
         if case.uid is None and uids is not None and subject in uids:
             case = replace(case, uid=uids[subject])
         touched[case.id] = case
         if case.closed is None:
-            subjects[subject] = case
+            subjects[thread] = case
         else:
-            subjects.pop(subject, None)
+            subjects.pop(thread, None)
+            ended[thread] = case
     return list(touched.values())
 
 
@@ -84,18 +91,31 @@ def orphans(open_: Mapping[str, Case], live: Collection[str], t: float) -> list[
     ]
 
 
+def soon(case: Case, t: float) -> bool:
+    """Whether a fault that comes again at `t` is still this case."""
+    return case.kind == "fault" and case.closed is not None and t - case.closed <= AGAIN_S
+
+
 def _subject(change: Change) -> str | None:
     if change.verdict is not None:
         return change.verdict.run
     return change.finding.key if change.finding is not None else None
 
 
-def _next(case: Case | None, change: Change, subject: str, node: str, boot: str) -> Case | None:
-    """The case after one change; None where there is none and none is opened."""
+def _thread(subject: str) -> str:
+    """What is one fault under several names; any other subject is its own."""
+    check, _, device = subject.partition(" ")
+    return f"{GONE[check]} {device}" if check in GONE else subject
+
+
+def _next(
+    case: Case | None, ended: Case | None, change: Change, subject: str, node: str, boot: str
+) -> Case | None:
+    """The case after one change; None where there is none and none is opened. `ended`: the one before."""
     if change.verdict is not None:
         return _stall(case, change.verdict, change, subject, node, boot)
     assert change.finding is not None
-    return _fault(case, change.finding, change, subject, node, boot)
+    return _fault(case, ended, change.finding, change, subject, node, boot)
 
 
 def _stall(
@@ -124,11 +144,19 @@ def _stall(
 
 
 def _fault(
-    case: Case | None, finding: Finding, change: Change, subject: str, node: str, boot: str
+    case: Case | None,
+    ended: Case | None,
+    finding: Finding,
+    change: Change,
+    subject: str,
+    node: str,
+    boot: str,
 ) -> Case | None:
     if case is None:
         if change.cleared or finding.severity != "critical":
             return None
+        if ended is not None and soon(ended, change.t):  # N03
+            return replace(ended, finding=finding, closed=None, outcome=None, again=ended.again + 1)
         case = Case(
             id=case_id(boot, node, subject, change.t),
             kind="fault",
@@ -138,7 +166,8 @@ def _fault(
             subject=subject,
         )
     if change.cleared:
-        return replace(case, finding=finding, closed=change.t, outcome="the fault is gone")
+        over = "nothing more was heard of it" if finding.heard else "the fault is gone"
+        return replace(case, finding=finding, closed=change.t, outcome=over)
     return replace(case, finding=finding)
 
 

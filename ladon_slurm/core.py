@@ -56,10 +56,10 @@ class State:
     """All that is remembered from line to line.
 
     `cases` are the open cases of the journal: their faults stay open until the device answers again,
-    their stalls while the run is alive. `kept` is what `keep()` of the daemon before gave. `start`:
-    seconds since 1970 at t 0. `interval_s` is the tick where it is not the settings' own (replay).
-    `devices` may be replaced by the daemon when it has taken inventory. `full`: every verdict has its
-    evidence, and not only one that changed (replay of several nodes).
+    their stalls while the run is alive. `lately`: its faults that ended not long ago, and may come again.
+    `kept` is what `keep()` of the daemon before gave. `start`: seconds since 1970 at t 0. `interval_s` is
+    the tick where it is not the settings' own (replay). `devices` may be replaced by the daemon when it has
+    taken inventory. `full`: every verdict has its evidence, and not only a changed one (several nodes).
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class State:
         settings: Settings,
         cases: Iterable[Case] = (),
         *,
+        lately: Iterable[Case] = (),
         kept: Iterable[Kept] = (),
         boot: str = "",
         node_ok: bool = True,
@@ -88,6 +89,7 @@ class State:
         self.net = NetWindow(self.spans.window, self.spans.stale)
         self.health = Health(self.devices, interval, gap, settings)
         self.cases: dict[str, Case] = {case.id: case for case in cases}
+        self.lately: dict[str, Case] = {case.id: case for case in lately}
         self.watches: dict[str, Watch] = {}  # by run
         self.verdicts: dict[str, Verdict] = {}  # by run, for every live step; see explained()
         self.by_id: dict[str, str] = {}  # step id -> its newest run
@@ -247,7 +249,7 @@ def _samples(state: State, tick: Tick) -> list[Change]:
         fault = next(filter(None, map(state.health.critical, watch.tracks)), None) if state.findings else None
         now = None if state.full or fault is not None else watch.surely_healthy(t)
         if now is None:
-            now = watch.conclude(t, state.node, _sibling(state, watch), fault, state.full)
+            now = watch.conclude(t, state.node, _neighbours(state).sibling(watch), fault, state.full)
             changes += _verdict(watch, now)
         state.verdicts[run] = now
     jobs = deciding.stalled_here(state, changes)
@@ -364,12 +366,6 @@ def _named(state: State, t: float, id_: str) -> Watch:
     return state.watches[run]
 
 
-def _sibling(state: State, watch: Watch) -> bool:
-    """Whether another step of the same job makes progress or may: here, or on a node not seen from here."""
-    others = _neighbours(state).siblings[watch.step.run]
-    return bool(watch.step.elsewhere) or any(other.may_work for other in others)
-
-
 def _orphans(state: State, t: float) -> list[Case]:
     """Once, with the first samples: stall cases of runs that ended while nobody watched."""
     if state.cases_checked:
@@ -381,7 +377,8 @@ def _orphans(state: State, t: float) -> list[Case]:
 def _conclude(state: State, t: float, changes: list[Change], cases: list[Case]) -> Outcome:
     """Changes -> cases -> decisions."""
     out = Outcome(changes, cases)
-    for case in casebook.follow(state.cases, changes, state.node, state.boot):
+    state.lately = {id_: case for id_, case in state.lately.items() if casebook.soon(case, t)}
+    for case in casebook.follow(state.cases, changes, state.node, state.boot, lately=state.lately.values()):
         watch = state.watches.get(case.subject)
         step = watch.step if watch is not None else None
         if case.uid is None and step is not None and step.uid is not None:
@@ -390,9 +387,11 @@ def _conclude(state: State, t: float, changes: list[Change], cases: list[Case]) 
         if case.closed is None and (case.id not in state.cases or deciding.became_zombie(watch, changes)):
             state.docket.take_up(case.id)
     for case in out.cases:
+        state.lately.pop(case.id, None)
         if case.closed is None:
             state.cases[case.id] = case
         else:
+            state.lately[case.id] = case
             state.cases.pop(case.id, None)
             state.docket.close(case.id)
     out.decisions = deciding.settle(state, t)

@@ -15,11 +15,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
-
-from ladon_slurm import config, core, journal, nodename, publish, rundir, trace
+from ladon_slurm import config, core, handed, journal, nodename, publish, rundir, trace
 from ladon_slurm.attribute import Known, attribute
-from ladon_slurm.brain.kept import Kept
+from ladon_slurm.cases import AGAIN_S
 from ladon_slurm.children import Calls, boottime
 from ladon_slurm.config import ConfigError, Settings, reloaded
 from ladon_slurm.control import Server
@@ -65,10 +63,12 @@ class Daemon(Looks):
             {},
             settings,
             self.journal.open_cases(),
-            kept=self._recalled(),
+            lately=self.journal.ended_faults(self.journal.boot, boottime() - AGAIN_S),
+            kept=handed.runs(self.run_dir),
             boot=self.journal.boot,
             node_ok=self.node.why_not is None,
         )
+        handed.recall(self.run_dir, self.state)
         self.state.health.stalled = stalled_before(self.journal)
         self.guard = Guard(self.journal, self.state.spans.gap, cases)
         self.watched = Watched(self.journal, boottime())
@@ -157,6 +157,8 @@ class Daemon(Looks):
             outcome = core.advance(self.state, line)
             for change in outcome.changes:
                 log.info("%s", publish.said(change))
+                if change.finding is not None:
+                    self._keep_due = t  # an event is told once: it has to outlive a SIGKILL
             self.records.take(line, outcome)
             self.executor.apply(outcome.cases, outcome.decisions)
             self.metrics.take(outcome)
@@ -191,23 +193,16 @@ class Daemon(Looks):
             self._unwritten(e)  # it grows old, and says unknown
 
     def _keep(self) -> None:
-        """Levels and time at work of each run, for the next daemon: a restart costs no more than clocks."""
+        """For the next daemon."""
         self._keep_due = self.t + KEEP_S
         try:
-            rundir.write_kept(self.run_dir, msgspec.json.encode(self.state.keep()))
-            rundir.write_position(self.run_dir, self.journal.boot, self.gather.kernel_seq)
+            handed.leave(self.run_dir, self.state, self.gather.kernel_seq)
         except OSError as e:
             self._unwritten(e)
 
     def _unwritten(self, e: OSError) -> None:
         self.metrics.counts.errors["run_dir"] += 1
         log.error("%s: %s", e.filename or self.run_dir, e.strerror)
-
-    def _recalled(self) -> list[Kept]:
-        try:
-            return msgspec.json.decode(rundir.read_kept(self.run_dir), type=list[Kept])
-        except msgspec.MsgspecError:
-            return []  # of another version: levels are learnt anew
 
     # --- settings and the end -------------------------------------------------------------------
 

@@ -274,6 +274,11 @@ class Finding(Struct, omit_defaults=True):
     def key(self) -> str:
         return f"{self.check} {self.device or 'node'}"
 
+    @property
+    def heard(self) -> bool:
+        """Whether only the driver's word told of it, once: then silence is no sign that it is gone."""
+        return self.check.startswith("xid") and self.check not in ("xid79", "xid_repeat")
+
 
 class Change(Struct, omit_defaults=True):
     """A verdict or a finding is not what it was: exactly one of the two is set."""
@@ -300,6 +305,7 @@ class Case(Struct, omit_defaults=True):
     finding: Finding | None = None
     closed: float | None = None
     outcome: str | None = None  # why it was closed
+    again: int = 0  # how often the fault came again soon after its end: then its case is opened again
 
 
 ActionKind = str  # log, notify, custom, cancel, requeue, drain, signal, or a site's own reaper

@@ -1,4 +1,4 @@
-"""The run directory /run/ladon/NODE as the daemon keeps it: steps/, notices/, beat/, health, kept.
+"""The run directory /run/ladon/NODE as the daemon keeps it: steps/, notices/, beat/, health, what is kept.
 
 steps/ is the plugin's to write, notices/ the plugin's to read; both are root's alone. In beat/ the plugin
 makes a page per step, which is the user's; the folder is root's, or a file system that the site mounts.
@@ -67,17 +67,17 @@ def write_notice(run: Path, name: str, text: str) -> None:
     _put(run / "notices" / name, plain(text)[: NOTICE_MAX - 1] + "\n")
 
 
-def write_kept(run: Path, data: bytes) -> None:
-    """What the next daemon of this boot is to know. Raises OSError."""
-    _put(run / "kept", data.decode("ascii"), 0o600)
+def write_kept(run: Path, name: str, data: bytes) -> None:
+    """What the next daemon of this boot is to know: `kept` or `kept_health`. Raises OSError."""
+    _put(run / name, data.decode("utf-8"), 0o600)
 
 
-def read_kept(run: Path) -> bytes:
-    """What the daemon before kept; b"[]" where there is nothing."""
+def read_kept(run: Path, name: str) -> bytes:
+    """What the daemon before kept; nothing where there is none."""
     try:
-        return (run / "kept").read_bytes()
+        return (run / name).read_bytes()
     except OSError:
-        return b"[]"
+        return b""
 
 
 def write_position(run: Path, boot: str, seq: int | None) -> None:
@@ -123,5 +123,5 @@ def plain(text: str) -> str:
 def _put(path: Path, text: str, mode: int = 0o644) -> None:
     fresh = path.with_name(f".{path.name}")
     fresh.touch(mode)
-    fresh.write_text(text, encoding="ascii")
+    fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)

@@ -130,6 +130,18 @@ static void make_beat(spank_t sp, const char *node, uint32_t step)
 		port_debug("ladon: no beat page: the step's own progress reports are not seen");
 }
 
+/* Some releases hand a batch step no option where sbatch was told --export=NONE (22.05), and its
+ * --ladon=off would be lost; the variable for the steps inside is there all the same. */
+static void take_batch_option(spank_t sp, uint32_t step)
+{
+	char said[LADON_SAID_MAX];
+
+	if (step != LADON_STEP_BATCH || state.asked.asked)
+		return;
+	if (port_env(sp, STEP_OPTION_ENV, said, sizeof said))	/* S12 */
+		on_option(said, false);
+}
+
 static void write_step(spank_t sp)
 {
 	struct ladon_step step = { .pid = getpid(), .asked = &state.asked };
@@ -147,6 +159,7 @@ static void write_step(spank_t sp)
 	if (!proc_start(state.proc, step.pid, &step.start) ||
 	    !proc_boot(state.proc, step.boot, sizeof step.boot))
 		return;
+	take_batch_option(sp, step.step);
 	len = step_text(sp, &step, text);
 	if (len == 0 || !spool_write(&state.spool, step.job, step.step, step.pid, LADON_TRUSTED_UID, text, len))
 		port_debug("ladon: the step's file could not be written; it goes unwatched");

@@ -66,7 +66,8 @@ def plugin(place: Place) -> Iterator[Line]:
         if not paths:
             yield fail(
                 "plugin", f"slurmd {pid} has no ladon.so loaded",
-                "add the line of share/ladon/plugstack.conf to plugstack.conf, then restart slurmd",
+                "add the line of share/ladon/plugstack.conf to plugstack.conf, then restart slurmd; if it "
+                "is there, its log says why (Incompatible Slurm plugin: built for another release of Slurm)",
             )  # fmt: skip
         for path in sorted(paths):
             if path.endswith(" (deleted)"):

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ladon_slurm.checknames import SITE
@@ -57,6 +58,15 @@ STOPS = GONE | {name for name, check in CHECKS.items() if check.stops}  # a step
 Jobs = Iterable[tuple[int, int | None]]  # job, uid
 
 
+class Kept(Struct):
+    """What a daemon hands to the next one of this boot: a restart is no end of a fault."""
+
+    boot: str
+    open: list[tuple[Finding, float]]  # findings; t of the last event, where it is of one
+    repeats: dict[str, dict[int, list[float]]]
+    memory: dict[str, dict[str, float]] = field(default_factory=dict)  # of the checks: what was up ...
+
+
 class Health:
     """The open findings of a node, by Finding.key, and the holds that open and close them."""
 
@@ -78,6 +88,7 @@ class Health:
         self._last_event: dict[str, float] = {}
         self.stalled: dict[int, float] = {}  # job -> t of its last stall here; may be of an earlier boot
         self.allocation = Allocation(GAP_LOOKS * self.rounds.limits.every)
+        self.nameless = 0  # Xids without a number, since ladond began
         self._repeats: dict[str, dict[int, list[float]]] = {}  # "31 GPU-..." -> job -> t, uid
 
     def follow(self, settings: Settings) -> None:
@@ -88,6 +99,30 @@ class Health:
         """A finding of an open case: it stays until its device is seen answering again."""
         self.findings[finding.key] = finding
 
+    def keep(self, boot: str) -> Kept:
+        """What the next daemon is to know; plain values. What is made anew at each tick is not kept."""
+        open_ = [
+            (f, self._last_event.get(key, f.t))
+            for key, f in self.findings.items()
+            if f.check == REPEAT or f.check in CHECKS or self._ends_by_age(f.check)
+        ]
+        return Kept(boot, open_, self._repeats, self.rounds.memory)
+
+    def recall(self, kept: Kept) -> None:
+        """Take over what the daemon before this one kept, each with what is left of its time.
+
+        What is critical comes of its case: without one nothing would ever follow of it.
+        """
+        for finding, last in kept.open:
+            if finding.severity == "critical" and finding.key not in self.findings:
+                continue
+            self.findings.setdefault(finding.key, finding)
+            if self._ends_by_age(finding.check):
+                self._last_event[finding.key] = last
+        self._repeats = kept.repeats
+        if kept.memory:  # R17
+            self.rounds.memory = kept.memory
+
     def event(self, t: float, event: DeviceEvent, jobs: Jobs = ()) -> list[Change]:
         """The driver or the kernel said something. `jobs`: those that hold the device."""
         if event.kind == "left":
@@ -96,7 +131,8 @@ class Health:
             return self._fell(t, event)
         if event.kind == "sxid":
             return self._switch(t, event)
-        if event.code is None:
+        if event.code is None or event.code < 1:  # 0, or what is no number: no Xid, whatever was meant
+            self.nameless += 1
             return []
         changes = self._repeat(t, event, list(jobs))
         lists = self.rounds.limits.xid
@@ -205,7 +241,7 @@ class Health:
 
     def checks(self, t: float, sources: Mapping[str, str]) -> list[CheckRow]:
         """All checks, and how each did at its last look."""
-        return list(told.rows(self.rounds, t, sources))
+        return list(told.rows(self.rounds, t, sources, self.devices, self.nameless))
 
     def site(self, t: float, said: Mapping[str, SiteSaid]) -> list[Change]:
         """Take in what checks of the site's own said."""

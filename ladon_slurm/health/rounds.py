@@ -116,7 +116,7 @@ class Rounds:
 
     def _prune(self, devices: Mapping[str, Device]) -> None:
         """Of instances that are no more nothing is remembered."""
-        if len(self.memory) > len(CHECKS) * (len(devices) + 1):
+        if devices and len(self.memory) > len(CHECKS) * (len(devices) + 1):
             there = {*devices, "node"}
             self.memory = {k: v for k, v in self.memory.items() if k.partition(" ")[2] in there}
             self._holds = {k: v for k, v in self._holds.items() if k.rpartition(" ")[2] in there}
@@ -243,14 +243,14 @@ class Rounds:
         """Findings of checks that were turned off, and of instances that are no more.
 
         `listed`: the driver has told all devices there are. Before that one of an open case, which may have
-        drained the node, is not over: it would be drained anew.
+        drained the node, is not over: it would be drained anew. Nor is a warning that a restart has left.
         """
         for key, finding in list(findings.items()):
             off = finding.check in self.off and finding.check not in CANNOT_BE_OFF
             ours = finding.check in CHECKS or finding.check in ENDS_WITH_ITS_DEVICE
             device = finding.device if ours and finding.device not in devices else None
-            sure = listed and device is not None and device.startswith("MIG-")  # cards stay (G21)
-            gone = device is not None and (sure or finding.severity == "warning")
+            part = device is not None and device.startswith("MIG-")  # cards stay (G21)
+            gone = listed and device is not None and (part or finding.severity == "warning")
             if off or gone:
                 self._forget(key)
                 yield from _closed(t, findings, key)

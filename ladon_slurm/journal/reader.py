@@ -50,6 +50,11 @@ class Reader:
         """Open cases, oldest first."""
         return self._docs(Case, "SELECT doc FROM cases WHERE closed IS NULL ORDER BY opened, id")
 
+    def ended_faults(self, boot: str, since: float) -> list[Case]:
+        """Those that were closed at `since` (s, of that boot) or later, oldest first."""
+        sql = "SELECT doc FROM cases WHERE kind = 'fault' AND boot = ? AND closed >= ? ORDER BY closed"
+        return self._docs(Case, sql, boot, since)
+
     def cases_about(self, what: str, count: int = 10) -> list[Case]:
         """The last `count` cases that `what` names, newest first.
 

@@ -21,6 +21,7 @@ NAMED = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F:.]+)")
 SXID = re.compile(r"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]+)\): (\d{1,6}), *(.*)")
 PID = re.compile(r"(?:\bpid[ =:]+|\bprocess |\btask [^ ]*:|[^ \[\]]\[)(\d+)", re.IGNORECASE)
 LOST = "fallen off the bus"
+ANY_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\)")
 HEAD = re.compile(rb"\d{1,19},\d{1,19},\d{1,19},[^;\n]*;")
 NEAR = 4  # records from the one that names a card to the one that says what is wrong with it
 LEVELS, FACILITY_KERNEL = 8, 0
@@ -48,7 +49,7 @@ class Said(NamedTuple):
 
     kind: Literal["xid", "lost", "sxid"]
     pci: str | None  # as `address` writes it; None: it does not say which
-    code: int | None
+    code: int | None  # None: it has none, or one that is no number
     text: str
 
 
@@ -68,7 +69,8 @@ class Teller:
         if (m := NAMED.search(text)) is not None and (pci := address(m[1])) is not None:
             self._named = (record.seq, pci)
         if LOST not in text or "NVRM:" not in text:
-            return None
+            odd = ANY_XID.search(text)  # its number is none: told on, to be counted
+            return None if odd is None else Said("xid", address(odd[1]), None, text)
         own = next((address(m[0]) for m in ADDRESS.finditer(text)), None)
         if own is None and self._named is not None and 0 < record.seq - self._named[0] < NEAR:
             own = self._named[1]

@@ -20,7 +20,8 @@ def decide(case: Case, now: Stance, settings: Settings, node_ok: bool, t: float)
     if case.kind == "fault":
         if case.finding is None or case.finding.severity != "critical":
             return []
-        seen = f"{case.finding.text} is critical"
+        again = f" (time {case.again + 1} in this case)" if case.again else ""
+        seen = f"{case.finding.text} is critical{again}"
     else:
         if case.verdict is None or case.verdict.verdict != ZOMBIE:
             return []

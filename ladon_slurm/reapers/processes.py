@@ -46,7 +46,7 @@ def _check(folder: Path, start: int, uid: int, number: signal.Signals) -> None:
     seen = stat((folder / "stat").read_bytes())
     if seen is None or seen.start != start:
         raise NotSent("gone")
-    if folder.stat().st_uid != uid:
+    if folder.stat().st_uid != uid:  # or of a setuid program that the step's user started
         raise NotSent("another user's")
     caught = CAUGHT.search((folder / "status").read_text(errors="replace"))
     if caught is None or not int(caught[1], 16) >> (number - 1) & 1:

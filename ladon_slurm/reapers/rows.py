@@ -9,10 +9,13 @@ from msgspec.structs import replace
 from ladon_slurm.config import Stalls
 from ladon_slurm.journal import Journal
 from ladon_slurm.model import Action, Case, Decision
+from ladon_slurm.policy.comeback import Drained
 from ladon_slurm.reapers.registry import NoReaper, Registry
-from ladon_slurm.reapers.rung import again, dropped
+from ladon_slurm.reapers.rung import again, anew, dropped
+from ladon_slurm.reapers.standing import KIND
 
 TO_STEPS = ("cancel", "cancel_job", "requeue")  # one of them in a case, whatever the settings come to be
+CAME_AGAIN = "the fault came again after the node was brought back: drained again"
 MAILED = ("notify", "cancel", "cancel_job", "requeue")
 
 
@@ -47,6 +50,10 @@ class Rows:
                     found[d.case, "mail"] = again(mail, d.t)
                 if dropped(known):
                     found[d.case, kind] = again(known, d.t, self._terms(known).term_grace)
+                elif kind == "drain" and self._brought_back(known):  # N03
+                    found[d.case, kind] = replace(
+                        anew(known, d.t), later=CAME_AGAIN, later_t=d.t, later_boot=known.boot
+                    )
                 continue
             if (case := self._case(d.case)) is None:
                 continue
@@ -56,6 +63,17 @@ class Rows:
                 found[d.case, "mail"] = replace(row, id=free, kind="mail")
                 free += 1
         return list(found.values())
+
+    def _brought_back(self, a: Action) -> bool:
+        """Whether a drain that was done stands no more, and the fault has come again since.
+
+        Not where somebody brings back a node whose fault stands.
+        """
+        case = self._case(a.case)
+        if a.ended is None or case is None or case.finding is None or not case.again:
+            return False
+        stands = any(was.case == a.case for was in self._journal.kept(KIND, Drained).values())
+        return not stands and case.finding.t > (a.later_t if a.later_t is not None else a.ended)
 
     def _another(self, case: str, kind: str) -> bool:
         """Whether the step is being ended in another way, or something was sent to it: that stays the way."""

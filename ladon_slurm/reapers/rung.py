@@ -134,6 +134,15 @@ def again(a: Action, t: float, grace: float = 0.0) -> Action:
     return replace(a, node_seen=None) if a.term_sent is None else replace(a, due=t + grace)
 
 
+def anew(a: Action, t: float) -> Action:
+    """A drain that stood and is gone, taken up again; that it began before counts within its hour."""
+    return replace(
+        a, due=t, ended=None, outcome=None, waiting=None, tries=0, stuck_since=None, drain_sent=None,
+        undrain_sent=None, began=None,
+        began_before=[*a.began_before, *([a.began] if a.began is not None else [])],
+    )  # fmt: skip
+
+
 def warned_since(a: Action) -> bool:
     """Whether its owner was warned after the last signal: of one that was not sent, or of KILL."""
     return a.warned is not None and a.warned >= max(a.term_sent or 0.0, a.kill_sent or 0.0)

@@ -3,11 +3,12 @@
 **Asserted again** (R18): Slurm itself has lost drains, mostly about a start of slurmctld. An administrator's
 `scontrol update state=resume` looks the same from here and is a decision that must not be fought. So a drain
 that is gone while its fault stands is asserted again only where slurmctld was started since the last look at
-which it stood, once for each such start, with the same text and case; else it is over, on record. A site that
-wants Ladon to insist sets `drain.again_always`.
+which it stood, once for each such start, or where the fault went and came again since, with the same text and
+case; else it is over, on record. A site that wants Ladon to insist sets `drain.again_always`.
 
 **Undrained** by `ladon undrain` or, for the checks that the site lists in `drain.undrain`, by itself when the
-cause has been gone for `drain.undrain_after`; both are journal rows of kind undrain (undrain.py).
+cause has been gone for `drain.undrain_after`, but for a fault that has come again; both are journal rows of
+kind undrain (undrain.py).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from ladon_slurm import policy
 from ladon_slurm.children import CallError, Calls
 from ladon_slurm.config import Drain as Rules
 from ladon_slurm.journal import Journal, JournalError
-from ladon_slurm.model import Action
+from ladon_slurm.model import Action, Case
 from ladon_slurm.policy import comeback
 from ladon_slurm.policy.comeback import Drained
 from ladon_slurm.reapers.reaper import View
-from ladon_slurm.reapers.rung import again, dropped
+from ladon_slurm.reapers.rung import again, anew, dropped
 from ladon_slurm.slurm import NodeFacts, SlurmClient
 from ladon_slurm.slurm.reason import ours
 
@@ -34,6 +35,7 @@ log = logging.getLogger("ladon.reapers")
 
 KIND = "drained"  # of Journal.kept; the key is the node
 GONE = "the cause is gone; the node is still drained"
+SILENT = "nothing more was heard of the cause; the node is still drained"
 
 
 class Desk(Protocol):
@@ -60,6 +62,7 @@ class Standing:
         self._busy = False
         self._gone: float | None = None  # t since when the cause is gone
         self._tried: float | None = None  # t of the last undrain by itself
+        self._came_again = False  # the fault has, since the drain was seen last
         self.record: Drained | None = next(iter(journal.kept(KIND, Drained).values()), None)
         if (was := self.record) is not None:
             was.looked = None
@@ -118,11 +121,14 @@ class Standing:
         if was is None or not was.stands:
             return
         self._follow(was, t)
-        again = self._desk.view.settings.drain.again
-        if not self._busy and (was.looked is None or t >= was.looked + again):
+        again, case = self._desk.view.settings.drain.again, self._case(was)
+        came_again = case is not None and _came_again(case, was.looked)
+        self._came_again |= came_again
+        if not self._busy and (was.looked is None or came_again or t >= was.looked + again):
             was.looked = t
             self._look(was)
-        if not self._case_open(was):
+        comes_and_goes = case is not None and case.again > 0
+        if not self._case_open(was) and not comes_and_goes:  # N03
             self._by_itself(was, t)
 
     def said(self, t: float) -> str | None:
@@ -145,7 +151,10 @@ class Standing:
             if gone_s < 120
             else f" for {gone_s / 60:.0f} min"
         )
-        return f"{what}: the cause has been gone{since}; `ladon undrain {was.node}` brings it back"
+        case = self._case(was)
+        again = f", after it came again {case.again}x" if case is not None and case.again else ""
+        gone = "nothing was heard of the cause" if f.heard else "the cause has been gone"
+        return f"{what}: {gone}{since}{again}; `ladon undrain {was.node}` brings it back"
 
     def _follow(self, was: Drained, t: float) -> None:
         """Since when the cause is gone; written once, for `ladon explain`."""
@@ -153,7 +162,7 @@ class Standing:
             self._gone = None
         elif self._gone is None:
             self._gone = t
-            self._later(was, GONE)
+            self._later(was, SILENT if was.finding.heard else GONE)
 
     def _by_itself(self, was: Drained, t: float) -> None:
         rules = self._desk.view.settings.drain
@@ -203,6 +212,7 @@ class Standing:
 
     def _seen(self, was: Drained, node: NodeFacts, started: str) -> None:
         """What has become of the drain."""
+        came_again, self._came_again = self._came_again, False
         if "DRAIN" in node.state:
             if not ours(node.reason or "", was.case):
                 self._over(f"its reason was replaced by {node.reason_by or 'someone'}: {node.reason}")
@@ -217,24 +227,25 @@ class Standing:
         if not self._case_open(was):
             self._over("no longer drained: somebody brought it back")
             return
-        if restarted or self._desk.view.settings.drain.again_always:
-            self._again(was, started, restarted)
+        if restarted:
+            self._again(was, started, f"slurmctld was started at {started}")
+        elif came_again:  # N03
+            self._again(was, started, "somebody brought the node back, and the fault came again")
+        elif self._desk.view.settings.drain.again_always:
+            self._again(was, started, "drain.again_always")
         else:
             self._over("no longer drained, and slurmctld was not started since: somebody's decision")
 
-    def _again(self, was: Drained, started: str, restarted: bool) -> None:
+    def _again(self, was: Drained, started: str, why: str) -> None:
         """The row of the drain is taken up again: same text, same case."""
         t, row = self._clock(), self._journal.action(was.case, "drain")
         if row is None:
             return
-        why = f"slurmctld was started at {started}" if restarted else "drain.again_always"
         text = f"DRAIN was gone ({why}) and the fault stands: asserted again"
+        fresh = anew(row, t)
         fresh = replace(
-            row, due=t, ended=None, outcome=None, waiting=None, tries=0, stuck_since=None, drain_sent=None,
-            undrain_sent=None, began=None, asserted=row.asserted + 1,
-            began_before=[*row.began_before, *([row.began] if row.began is not None else [])],
-            later_t=t, later_boot=self._journal.boot, later=text,
-        )  # fmt: skip
+            fresh, asserted=row.asserted + 1, later_t=t, later_boot=self._journal.boot, later=text
+        )
         if self._keep(replace(was, stands=False, started=started)) and self._desk.begin(fresh):
             self._mark(fresh, t, text)
 
@@ -251,6 +262,13 @@ class Standing:
                 self._desk.begin(again(row, t))
 
     # --- the record -----------------------------------------------------------------------------------
+
+    def _case(self, was: Drained) -> Case | None:
+        """None also where the journal cannot be read."""
+        try:
+            return self._journal.case(was.case)
+        except JournalError:
+            return None
 
     def _case_open(self, was: Drained) -> bool:
         try:
@@ -292,3 +310,9 @@ class Standing:
             return False
         self.record = record
         return True
+
+
+def _came_again(case: Case, looked: float | None) -> bool:
+    """Whether the fault has come again since the last look at its drain."""
+    f = case.finding
+    return case.closed is None and case.again > 0 and f is not None and looked is not None and f.t > looked

@@ -83,7 +83,9 @@ class Records:
                 elif case.id not in self._open:
                     self._samples.open(case.id)
         for case in outcome.cases:
-            event = "closed" if case.closed is not None else "changed" if case.id in self._open else "opened"
+            was = self._open.get(case.id)
+            there = was is not None and was.closed is None
+            event = "closed" if case.closed is not None else "changed" if there else "opened"
             self._tell(entry.of_case(case, event, self._start(case.boot)))
             self._open[case.id] = case
         for d in outcome.decisions:

@@ -47,7 +47,8 @@ def of_case(case: Case, event: str, start: float) -> Entry:
     state = " ".join(filter(None, (v.verdict, v.cause))) if v is not None else f.text if f is not None else ""
     what = f"step {case.step}" if case.kind == "stall" else (f.label or "node") if f is not None else "node"
     entry = _entry("case", event, case, start + t)
-    entry.message = f"case {case.id} {event}: {what} on {case.node}: {state}"
+    again = f" again (time {case.again + 1})" if case.again and event == "opened" else ""
+    entry.message = f"case {case.id} {event}{again}: {what} on {case.node}: {state}"
     entry.priority = NOTICE if case.closed is not None else WARNING
     if case.closed is not None:
         entry.message += f"; {case.outcome}"

@@ -49,14 +49,7 @@ def next_for(told: Told) -> str:
     """What user and administrator can do now, for a case."""
     case = told.case
     if case.kind == "fault":
-        fix = case.finding.fix if case.finding else "look at the node"
-        if case.closed is not None:
-            drained = any(a.kind == "drain" and (a.outcome or "").startswith("done") for a in told.actions)
-            back = any(a.kind == "undrain" and (a.outcome or "").startswith("done") for a in told.actions)
-            if drained and not back:
-                return f"the fault is gone; `ladon undrain {case.node}` looks again and brings the node back"
-            return f"the fault is gone ({case.outcome or 'closed'}); is the node still drained? `sinfo -R`"
-        return f"{fix}; if Ladon drained the node, `ladon undrain {case.node}` after it"
+        return _for_fault(told)
     if case.closed is not None:
         return f"nothing: the case is closed ({case.outcome or 'no reason kept'})"
     look = f"look at the step's processes on {case.node} (py-spy dump, gdb -p, cat /proc/PID/stack)"
@@ -77,6 +70,25 @@ def _over_all_nodes(step: str) -> str:
         "`ladon replay` of all these files judges it whole (where a node has no case of it, the step is not "
         "suspected there)"
     )
+
+
+def _for_fault(told: Told) -> str:
+    case, heard = told.case, told.case.finding is not None and told.case.finding.heard
+    fix = case.finding.fix if case.finding else "look at the node"
+    if case.again:
+        fix = f"it comes and goes, so that it is gone now says little: {fix}"
+    if case.closed is None:
+        return f"{fix}; if Ladon drained the node, `ladon undrain {case.node}` after it"
+    if heard and not case.again:
+        fix = f"that nothing more was heard of it does not say that it is well: {fix}"
+    now = fix if heard or case.again else case.outcome or "the case is closed"
+    if _done(told, "drain") and not _done(told, "undrain"):
+        return f"{now}; `ladon undrain {case.node}` looks again and brings the node back"
+    return f"{now}; is the node still drained? `sinfo -R`"
+
+
+def _done(told: Told, kind: str) -> bool:
+    return any(a.kind == kind and (a.outcome or "").startswith("done") for a in told.actions)
 
 
 def _scancel(step: str) -> str:

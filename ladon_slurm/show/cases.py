@@ -21,6 +21,7 @@ ENDS = (  # how a case ended, by the first words of its outcome
     ("it holds its GPUs", "unused"),
     ("the step", "step ended"),
     ("the fault is gone", "fault gone"),
+    ("nothing more was heard", "not heard"),
     ("the node was rebooted", "reboot"),
 )
 
@@ -77,9 +78,10 @@ def lasted(told: Told, page: Page) -> str:
 
 def end(told: Told) -> str:
     c = told.case
+    often = f", {c.again + 1}x" if c.again else ""
     if c.closed is None:
-        return "open"
-    return next((word for text, word in ENDS if (c.outcome or "").startswith(text)), "closed")
+        return f"open{often}"
+    return next((word for text, word in ENDS if (c.outcome or "").startswith(text)), "closed") + often
 
 
 def done(told: Told) -> str:

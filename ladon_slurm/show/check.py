@@ -121,18 +121,25 @@ def _listed(snap: Snapshot, names: Sequence[str]) -> Iterable[CheckRow]:
 
 
 def listing(snap: Snapshot, page: Page, names: Sequence[str] = ()) -> str:
-    """All checks, or those of `names`, which there are: name, severity, how it did, what it is for."""
-    rows = []
+    """All checks, or those of `names`, which there are: name, severity, how it did, what it is for.
+
+    Below it why what is not known is not, one line for each reason.
+    """
+    rows, whys = [], dict[str, list[str]]()
     for row in _listed(snap, names):
         one = _one(row.name, row, snap.findings)
         state = "off" if row.off else "unknown" if one.code == 3 else one.status
         rows.append([row.name, row.severity or "differs", state, row.says or ""])
+        if row.unknown and not row.off:
+            whys.setdefault(row.why or "it does not say why", []).append(row.name)
     columns = [Column("CHECK"), Column("SEVERITY"), Column("NOW"), Column("WHAT IT FINDS")]
     beside = table(page, columns, rows)
-    if page.width is None or all(len(line) <= page.width for line in beside):
-        return "\n".join(beside) + "\n"
-    title, *lines = table(page, columns[:3], [cells[:3] for cells in rows])
-    out = [title]
-    for line, cells in zip(lines, rows, strict=True):
-        out += [line, *page.wrap(cells[3], 4)]
+    out = beside
+    if page.width is not None and any(len(line) > page.width for line in beside):
+        title, *lines = table(page, columns[:3], [cells[:3] for cells in rows])
+        out = [title]
+        for line, cells in zip(lines, rows, strict=True):
+            out += [line, *page.wrap(cells[3], 4)]
+    for why, of in whys.items():
+        out += ["", *page.wrap(f"Not known of {', '.join(of)}: {why}", 4, first="")]
     return "\n".join(out) + "\n"

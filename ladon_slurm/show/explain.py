@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ladon_slurm.model import Action, Case, Decision, Device, Evidence, Verdict
 from ladon_slurm.show.advice import next_for
-from ladon_slurm.show.page import UNKNOWN, Column, Page, duration, listed, quantity, table
+from ladon_slurm.show.page import UNKNOWN, Column, Page, duration, listed, quantity, table, times
 from ladon_slurm.show.status import beats, bounded_window, finding, phase, why
 from ladon_slurm.shown import Look, StepRow, Told
 
@@ -159,10 +159,19 @@ def _title(told: Told, page: Page) -> list[str]:
     cause = f", {case.verdict.cause}" if case.verdict and case.verdict.cause else ""
     opened = f"opened {page.at(case.opened, case.boot)}"
     ended = "open" if case.closed is None else f"closed {page.at(case.closed, case.boot)}"
+    if again := came_again(case, page):
+        ended = f"{again}, {ended}"
     return [
         f"case {case.id}  {what} on {case.node}  {page.paint(state)}{cause}",
         *page.wrap(f"{opened}, {ended}" + (f": {case.outcome}" if case.outcome else ""), 2, first=""),
     ]
+
+
+def came_again(case: Case, page: Page) -> str:
+    """How often a fault that comes and goes has come again, and when last; nothing where it has not."""
+    if not case.again or case.finding is None:
+        return ""
+    return f"came again {times(case.again)}, last {page.at(case.finding.t, case.boot)}"
 
 
 def _stall(case: Case, v: Verdict, labels: Mapping[str, str], page: Page) -> list[str]:

@@ -68,7 +68,7 @@ def _badge(told: Told) -> str:
 
 def _span(told: Told, page: Page) -> str:
     c = told.case
-    opened = f"opened {page.at(c.opened, c.boot)}"
+    opened = ", ".join(filter(None, (f"opened {page.at(c.opened, c.boot)}", words.came_again(c, page))))
     if c.closed is None:
         return f"{opened}, open for {lasted(told, page)}"
     return f"{opened}, closed {page.at(c.closed, c.boot)} after {lasted(told, page)}: {c.outcome or UNKNOWN}"

@@ -86,6 +86,11 @@ class Page(Struct, frozen=True):
         return [lines[0].replace(word, self.paint(word), 1), *lines[1:]] if word else lines
 
 
+def times(n: int) -> str:
+    """ "once", "twice", "3 times"."""
+    return {1: "once", 2: "twice"}.get(n, f"{n} times")
+
+
 class Column(Struct, frozen=True):
     """A column of a table. One with `drop` is left out where the table is too wide, largest first."""
 

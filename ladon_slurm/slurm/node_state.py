@@ -83,12 +83,12 @@ def flags(state: str | Iterable[str]) -> frozenset[str]:
 def may_undrain(node: NodeFacts) -> str | None:
     """Why our DRAIN must not be taken away now; None where it may.
 
-    A node that is DOWN is no matter: UNDRAIN takes away DRAIN alone. What reboots or changes its power is in
-    other hands (N06 R09).
+    A node that is DOWN is no matter: UNDRAIN takes away DRAIN alone. What reboots, changes its power or is in
+    maintenance is in other hands (N06 R09 R01): when they are done, whoever asks is asked again.
     """
     if not node.state:
         return "its state is not known"  # R13
-    in_hand = ("REBOOT", "POWER")
+    in_hand = ("REBOOT", "POWER", "MAINTENANCE")
     return next((why for flag, why in NOT_NOW if flag in node.state and flag.startswith(in_hand)), None)
 
 

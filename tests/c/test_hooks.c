@@ -294,6 +294,28 @@ static void test_S07_a_value_this_node_does_not_allow_drops_and_says_so_once(voi
 	CHECK_TEXT(fake.refused, "");
 }
 
+/* Slurm 22.05 does so with sbatch --export=NONE; every other step has what the callback gave it, or none. */
+static void test_S12_a_batch_step_that_gets_no_option_has_the_one_of_its_environment(void)
+{
+	static const uint32_t step[] = { 0, LADON_STEP_EXTERN, LADON_STEP_BATCH, LADON_STEP_BATCH };
+	static const char *wanted[] = { NULL, NULL, "\noption off\noption_from sbatch\n", "\noption cancel\n" };
+
+	for (int i = 0; i < 4; i++) {
+		hooks_begin();
+		fake.number[PORT_STEP] = step[i];
+		fake.env[0] = STEP_OPTION_ENV "=off";
+		fake.env[1] = NULL;
+		hook_init(NULL);
+		if (i == 3)
+			CHECK(fake.take("cancel", false));
+		hook_init_post_opt();
+		if (wanted[i])
+			CHECK(strstr(hooks_step_file(), wanted[i]) != NULL, "%s", hooks_step_file());
+		else
+			CHECK(strstr(hooks_step_file(), "option") == NULL, "%s", hooks_step_file());
+	}
+}
+
 static void test_a_window_above_the_sites_most_is_lowered_here_too_in_silence(void)
 {
 	hooks_begin();
@@ -527,6 +549,7 @@ int main(void)
 		TEST(test_S11_a_bare_option),
 		TEST(test_where_an_option_came_from),
 		TEST(test_S07_a_value_this_node_does_not_allow_drops_and_says_so_once),
+		TEST(test_S12_a_batch_step_that_gets_no_option_has_the_one_of_its_environment),
 		TEST(test_a_window_above_the_sites_most_is_lowered_here_too_in_silence),
 		TEST(test_S04_no_folder_nothing_done),
 		TEST(test_S04_what_others_can_write_is_not_used),

@@ -19,6 +19,7 @@ from ladon_slurm.brain.beats import Beats
 from ladon_slurm.brain.cores import Cores
 from ladon_slurm.brain.heals import Heals
 from ladon_slurm.brain.levels import Levels
+from ladon_slurm.brain.neighbours import Neighbours
 from ladon_slurm.brain.streams import Flow
 from ladon_slurm.brain.track import Use
 from ladon_slurm.brain.watch import Watch
@@ -268,7 +269,7 @@ WRONG: dict[str, tuple[Callable[[Patch], Settings | None], str]] = {
         code(watch, "sparse", lambda *args: False),
         "slow-steps-seldom-seen",
     ),
-    "a working sibling is no reason to wait": (code(core, "_sibling", lambda *args: False), "pipeline-sibling"),
+    "a working sibling is no reason to wait": (code(Neighbours, "sibling", lambda self, watch: False), "pipeline-sibling"),
     "a sibling that is not seen at work just now is none": (
         code(Watch, "may_work", property(lambda self: self.works)),
         "pipeline-sibling-seen-badly",

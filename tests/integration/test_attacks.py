@@ -345,6 +345,7 @@ def test_a_user_cannot_read_anothers_case(cluster):
         run_dir / "steps",
         run_dir / "notices",
         run_dir / "kept",
+        run_dir / "kept_health",
     ]
     assert all(p.exists() for p in private)
     for path in private:

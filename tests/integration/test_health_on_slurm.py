@@ -92,6 +92,21 @@ def test_a_well_node_is_looked_at_and_has_nothing(cluster):
     assert cluster.ladon("n1", "check").rc == 0
 
 
+def test_H12_a_healthy_node_asks_slurmctld_nothing(cluster):
+    """Neither idle nor with a step at work: a thousand nodes that ask each minute are a load."""
+    run = cluster.srun_background(["play", "train", "--gpus", "0", "--solo"], gres="gpu:h100:1")
+    (id_,) = cluster.await_(lambda: [s["step"]["id"] for s in cluster.status("n1")["steps"]], 60, "the step")
+    cluster.await_verdict(id_, "HEALTHY")
+    before, begun = cluster.sdiag(), cluster.status("n1")
+    until = begun["t"] + 40 * begun["tick_s"]
+    cluster.await_(lambda: cluster.status("n1")["t"] > until, 60, "forty ticks")
+    after = cluster.sdiag()
+    rose = {name for name in after if after.count(name) > before.count(name)}
+    assert not {name for name in rose if "INFO" in name or "UPDATE" in name} - {"REQUEST_STATS_INFO"}, rose
+    cluster.run(["scancel", id_.partition(".")[0]])
+    run.wait()
+
+
 def test_each_fault_of_a_card_is_found_through_the_driver_and_goes_with_it(cluster):
     gpus = cluster.node("n1").gpus
     for check, (ill, well) in FACTS.items():
@@ -110,8 +125,20 @@ def test_a_link_that_goes_down_is_found(cluster):
     gpus = cluster.node("n1").gpus
     gpus.set_link(0, 3, active=False)
     assert "NVLinks down: 3" in appears(cluster, "nvlink gpu0")["text"]
+    node = cluster.node("n1")
+    for sig in (signal.SIGKILL, signal.SIGTERM):  # who has never seen it up knows that it was
+        node.stop_daemon(sig)
+        node.start_daemon()
+        assert "nvlink gpu0" in findings(cluster)
+    gpus.set(1, ecc_uncorrected=2)  # a look later,
+    appears(cluster, "ecc gpu1")
+    gpus.set(1, ecc_uncorrected=0)
+    goes(cluster, "ecc gpu1")  # and two more
+    assert "nvlink gpu0" in findings(cluster)
     gpus.set_link(0, 3, active=True)
     goes(cluster, "nvlink gpu0")
+    said = (cluster.dir / "log" / "ladond-n1.out").read_text()
+    assert [said.count(f"gpu0 nvlink {what}") for what in ("warning", "cleared")] == [1, 1]
 
 
 def test_a_fault_that_the_site_drains_for_drains_with_its_reason(cluster):
@@ -171,7 +198,40 @@ def test_an_xid_of_the_kernels_log_is_found_once_also_over_a_restart(cluster):
     node.kernel_says(XID % 64)
     node.start_daemon()
     appears(cluster, "xid64 gpu0")
-    assert "xid63 gpu0" not in findings(cluster), "told before the restart: not told again"
+    for sig in (signal.SIGTERM, signal.SIGKILL):
+        assert {"xid63 gpu0", "xid64 gpu0"} <= findings(cluster).keys(), "a restart is no end of a warning"
+        node.stop_daemon(sig)
+        node.start_daemon()
+    said = (cluster.dir / "log" / "ladond-n1.out").read_text()
+    assert [said.count(f"gpu0 xid{code} warning") for code in (63, 64)] == [1, 1], "nor is it told again"
+
+
+def test_N03_a_fault_that_comes_and_goes_is_one_case_and_one_drain(cluster):
+    node, gpus = cluster.node("n1"), cluster.node("n1").gpus
+    before = cluster.sdiag().count("REQUEST_UPDATE_NODE")
+    cases = lambda: json.loads(cluster.ladon("n1", "cases", "--json", "--device", "gpu2").out)["cases"]  # noqa: E731
+    for again in range(3):
+        gpus.set(2, remap_failed=True)
+        appears(cluster, "remap gpu2")
+        reason = drained(cluster)
+        if again == 1:
+            node.stop_daemon(signal.SIGKILL)  # a new daemon knows it, too
+            node.start_daemon()
+        gpus.set(2, remap_failed=False)
+        goes(cluster, "remap gpu2")
+        (told,) = cases()
+        assert told["case"].get("again", 0) == again
+        assert f"(case {told['case']['id']})" in reason
+    assert cluster.sdiag().count("REQUEST_UPDATE_NODE") == before + 1
+    explained = cluster.ladon("n1", "explain", told["case"]["id"]).out
+    assert "came again twice, last " in " ".join(explained.split())
+    undrain(cluster)
+    gpus.set(2, remap_failed=True)
+    assert told["case"]["id"] in drained(cluster), "brought back and ill again: drained again"
+    gpus.set(2, remap_failed=False)
+    goes(cluster, "remap gpu2")
+    undrain(cluster)
+    assert len(cases()) == 1
 
 
 def lines_of(file: Path) -> list[str]:

@@ -327,6 +327,25 @@ def test_S15_a_typed_value_replaces_an_inherited_one_whole(cluster):
     assert (step.option, step.option_from) == ("off", "srun")
 
 
+@pytest.mark.parametrize("export", ["NONE", "NIL", "ALL", "PATH"])
+def test_S12_no_form_of_export_loses_the_option(cluster, export):
+    """What a step asked for is kept where its environment is not: else one that said off could be acted on."""
+    cluster.run(["srun", "-w", "n1", "--ladon=off", f"--export={export}", "/bin/true"]).check()
+    (step,) = [s for s in registered(cluster.node("n1")).values() if s.step == 0]
+    assert (step.option, step.option_from) == ("off", "srun")
+
+
+@pytest.mark.parametrize("export", ["NONE", "NIL", "ALL", "PATH"])
+@pytest.mark.parametrize("where", ["sbatch", "srun"])
+def test_S12_nor_between_a_batch_script_and_its_steps(cluster, where, export):
+    inner = f"--export={export} " if where == "srun" else ""
+    more = {"export": export} if where == "sbatch" else {}
+    job = cluster.sbatch(f"/usr/bin/srun {inner}/bin/true", nodelist="n1", ladon="off", **more)
+    finished(cluster, job)
+    steps = registered(cluster.node("n1"))
+    assert {s: steps[f"{job}.{s}"].option for s in ("batch", "0")} == {"batch": "off", "0": "off"}
+
+
 def test_a_wrong_typed_value_is_refused_inside_a_job_with_the_same_one(cluster):
     env = {"env": {**cluster.env, INHERITED: "kill"}}
     done = cluster.run(["srun", "-w", "n1", "--ladon=kill", "true"], **env)

@@ -87,6 +87,71 @@ def test_only_a_critical_finding_opens_a_case_and_its_end_closes_it():
     assert (len({c.id for c in got}), open_) == (1, {})
 
 
+def come_and_go(changes: list[Change]) -> list[Case]:
+    """As follow_all, with what ended remembered."""
+    open_: dict[str, Case] = {}
+    ended: dict[str, Case] = {}
+    returned = []
+    for change in changes:
+        for case in cases.follow(open_, [change], "n1", "boot-1", lately=ended.values()):
+            returned.append(case)
+            for held in (open_, ended):
+                held.pop(case.id, None)
+            (open_ if case.closed is None else ended)[case.id] = case
+    return returned
+
+
+def lost(t: float, cleared: bool = False) -> Change:
+    return Change(
+        t, finding=Finding("lost", "critical", "GPU fell off the bus", "", t, "GPU-3"), cleared=cleared
+    )
+
+
+def test_N03_a_fault_that_comes_again_soon_is_the_same_case_opened_again():
+    changes = [fault(0), fault(60, cleared=True), fault(90), fault(150, cleared=True), fault(170)]
+    got = come_and_go(changes)
+    assert len({c.id for c in got}) == 1
+    assert [(c.opened, c.closed, c.again) for c in got] == [
+        (0, None, 0), (0, 60, 0), (0, None, 1), (0, 150, 1), (0, None, 2),
+    ]  # fmt: skip
+    assert (got[-1].outcome, got[-1].finding.t) == (None, 170)
+    assert got == come_and_go(changes), "a replay gives the same"
+
+
+def test_a_fault_that_comes_again_after_long_is_another_case():
+    soon = cases.AGAIN_S + 60.0
+    assert len({c.id for c in come_and_go([fault(0), fault(60, cleared=True), fault(soon)])}) == 1
+    assert len({c.id for c in come_and_go([fault(0), fault(60, cleared=True), fault(soon + 1)])}) == 2
+    other = fault(90, device="GPU-4")
+    assert len({c.id for c in come_and_go([fault(0), fault(60, cleared=True), other])}) == 2
+    mild = [fault(0), fault(60, cleared=True), fault(90, "warning")]
+    assert come_and_go(mild)[-1].closed == 60, "a warning opens none again"
+
+
+def test_a_card_that_is_lost_is_the_fault_that_its_xid_was():
+    got = come_and_go([fault(0), fault(60, cleared=True), lost(90), lost(150, cleared=True), fault(170)])
+    assert len({c.id for c in got}) == 1
+    assert [(c.closed, c.finding.check) for c in got[-3:]] == [(None, "lost"), (150, "lost"), (None, "xid79")]
+
+
+def test_a_stall_that_comes_again_is_another_case():
+    stalls = [said("SUSPECT", 1), said("HEALTHY", 2), said("SUSPECT", 3)]
+    assert len({c.id for c in come_and_go(stalls)}) == 2
+
+
+def test_within_one_tick_a_fault_may_end_and_come_again():
+    (case,) = cases.follow({}, [fault(1), fault(1, cleared=True), fault(1)], "n1", "b")
+    assert (case.closed, case.again) == (None, 1)
+
+
+def test_of_a_fault_that_was_only_heard_of_nobody_says_that_it_is_gone():
+    heard = Finding("xid48", "critical", "double-bit ECC error", "check the card", 1.0, "GPU-3")
+    got, _ = follow_all([Change(1.0, finding=heard), Change(700.0, finding=heard, cleared=True)])
+    assert got[-1].outcome == "nothing more was heard of it"
+    assert fault(1).finding.heard is False
+    assert Finding("xid_repeat", "warning", "", "", 1.0).heard is False
+
+
 def test_two_changes_of_one_subject_in_one_tick_are_one_case_returned_once():
     (case,) = cases.follow({}, [said("SUSPECT", 1), said("ZOMBIE", 1)], "n1", "b")
     assert case.verdict.verdict == "ZOMBIE"

@@ -9,25 +9,31 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from ladon_slurm import core
+from ladon_slurm.cases import AGAIN_S
 from ladon_slurm.children import boottime
 from ladon_slurm.config import Settings, Slurm
 from ladon_slurm.control import Request
 from ladon_slurm.core import advance
 from ladon_slurm.daemon import Daemon
 from ladon_slurm.gather import Round
-from ladon_slurm.journal import Query
-from ladon_slurm.model import Case, Device, StepEvent, Tick, Verdict
+from ladon_slurm.journal import Query, writer
+from ladon_slurm.model import Case, Device, DeviceEvent, Finding, StepEvent, Tick, Verdict
 from ladon_slurm.parse.answers import HostSeen, NvmlSeen
 
 RUN = "boot:1:1"
 
 
-@pytest.fixture
-def daemon(tmp_path):
+def make(tmp_path) -> Daemon:
     conf = tmp_path / "ladon.yaml"
     conf.write_text("dwell:\n  spinning: 1h\n")
     run, state = str(tmp_path / "run"), str(tmp_path / "state")
-    made = Daemon(Settings(node_name="n1", run_dir=run, state_dir=state, slurm=Slurm(client="cli")), conf)
+    return Daemon(Settings(node_name="n1", run_dir=run, state_dir=state, slurm=Slurm(client="cli")), conf)
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    made = make(tmp_path)
     yield made
     made.close()
 
@@ -179,3 +185,38 @@ def test_a_reload_takes_all_of_the_file_or_nothing_of_it(daemon):
     assert daemon.settings is before
     assert daemon.state.docket.settings is before
     assert "rules[1].match.hours" in daemon.told[0]
+
+
+def test_the_next_daemon_knows_the_warnings_and_not_those_of_an_earlier_boot(tmp_path, monkeypatch):
+    first = make(tmp_path)
+    event = DeviceEvent("GPU-1", "xid", 48)
+    core.advance(first.state, Tick(boottime(), event=event))
+    first.close()
+    second = make(tmp_path)
+    try:
+        assert list(second.state.findings) == ["xid48 GPU-1"]
+        assert core.advance(second.state, Tick(boottime(), event=event)).changes == []
+    finally:
+        second.close()
+    monkeypatch.setattr(writer, "this_boot", lambda: "another boot")
+    third = make(tmp_path)
+    try:
+        assert third.state.findings == {}
+    finally:
+        third.close()
+
+
+def test_the_next_daemon_knows_the_faults_that_may_come_again(tmp_path):
+    first, t = make(tmp_path), boottime()
+    finding = Finding("xid79", "critical", "GPU fell off the bus", "", t, "GPU-1")
+    for n, ended in enumerate((t - 10.0, t - AGAIN_S - 10.0)):
+        case = Case(
+            f"case{n}", "fault", "n1", first.journal.boot, t - 9000.0, f"xid79 GPU-{n}", finding=finding
+        )
+        first.journal.record([replace(case, closed=ended, outcome="the fault is gone")], [])
+    first.close()
+    second = make(tmp_path)
+    try:
+        assert list(second.state.lately) == ["case0"]
+    finally:
+        second.close()

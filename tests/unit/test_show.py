@@ -18,6 +18,7 @@ from ladon_slurm import model
 from ladon_slurm.model import Action, Beat, Device, Evidence, Reading, Verdict
 from ladon_slurm.show import check as nagios
 from ladon_slurm.show import page as p
+from ladon_slurm.show.cases import cases as listed_cases
 from ladon_slurm.show.explain import events, evidence, explain, progress_if, step
 from ladon_slurm.show.status import late, status, why
 from ladon_slurm.shown import DeviceRow
@@ -513,3 +514,43 @@ def test_what_became_of_a_drain_is_told_in_the_clock_of_the_boot_in_which_it_was
     text = explain(msgspec.structs.replace(told, actions=[over]), shown.page(200))
     assert "1 min into an earlier boot" in text
     assert "the cause is gone; still drained" in text
+
+
+def test_a_fault_that_was_only_heard_of_is_not_called_gone():
+    told = shown.fault()
+    drained = Action(
+        1, told.case.id, "drain", told.case.boot, "n1", 0.0, drain_sent=1.0, ended=2.0, outcome="done: x"
+    )
+    for check, outcome, said, end in (
+        (
+            "xid48",
+            "nothing more was heard of it",
+            "Next: that nothing more was heard of it does",
+            "not heard",
+        ),
+        (
+            "xid79",
+            "the fault is gone",
+            "Next: the fault is gone; `ladon undrain n1` looks again",
+            "fault gone",
+        ),
+        ("xid79", "the node was rebooted", "Next: the node was rebooted; `ladon undrain n1`", "reboot"),
+    ):
+        finding = msgspec.structs.replace(told.case.finding, check=check)
+        case = msgspec.structs.replace(
+            told.case, finding=finding, closed=told.case.opened + 60.0, outcome=outcome
+        )
+        over = msgspec.structs.replace(told, case=case, actions=[drained])
+        assert said in explain(over, shown.page(None))
+        assert f"  {end}  " in listed_cases([over], shown.page(80))
+
+
+def test_a_fault_that_comes_and_goes_says_how_often_and_when_last():
+    told = shown.fault()
+    finding = msgspec.structs.replace(told.case.finding, t=told.case.finding.t + 600.0)
+    case = msgspec.structs.replace(told.case, again=2, finding=finding)
+    text = explain(msgspec.structs.replace(told, case=case), shown.page(None))
+    assert "came again twice, last " in text
+    assert "it comes and goes" in text
+    assert "came again" not in explain(shown.fault(), shown.page(None))
+    assert " open, 3x " in listed_cases([msgspec.structs.replace(told, case=case)], shown.page(80))

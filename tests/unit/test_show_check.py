@@ -61,7 +61,7 @@ def test_the_worst_comes_first_and_only_what_is_asked_for_counts():
     assert said.line.startswith("LADON CRITICAL - remap: gpu1: row remapping failed (")
     assert [one.status for one in said.checks] == ["critical", "warning", "unknown"]
     assert "disk: node: /scratch has 1.0 % free" in said.line
-    assert said.line.endswith("memory: not known | checks=3")
+    assert said.line.endswith("memory: not told: memory_bytes, memory_available_bytes | checks=3")
 
 
 def test_what_a_node_does_not_have_is_well():
@@ -154,6 +154,35 @@ def test_the_list_has_every_check_and_fits(width):
         "critical", "warning", "off", "unknown",
     )  # fmt: skip
     assert width is None or max(map(len, text.splitlines())) <= width
+
+
+def test_the_list_says_why_each_unknown_one_is_unknown_and_of_which_card():
+    odd = CardFacts(remap_failed=False, gaps={"ecc_uncorrected": "timeout"})
+    snap = snapshot(*looks(NodeFacts(), GPU_0=WELL, GPU_1=odd), sources={"nvml": "dead: no library"})
+    text = listing(snap, shown.page(None))
+    assert "Not known of ecc: gpu1: not told: ecc_uncorrected (timeout)\n" in text
+    assert "Not known of gpu_count: not told: gres\n" in text
+    assert "Not known of xid, xid_repeat, sxid, lost, hung, allocation: nvml is dead: no library\n" in text
+    states = {line.split()[0]: line.split()[2] for line in text.splitlines() if line[:1].isalpha()}
+    unknown = {row.name for row in snap.checks if states[row.name] == "unknown"}
+    told = {
+        name
+        for line in text.splitlines()
+        if line.startswith("Not known of ")
+        for name in line[13:].partition(": ")[0].split(", ")
+    }
+    assert unknown <= told
+    new = listing(snapshot(), shown.page(80), ["remap", "disk"])
+    assert "\n\nNot known of remap, disk: not looked at yet\n" in new
+    assert "Not known" not in listing(snap, shown.page(None), ["remap"])
+
+
+def test_an_xid_without_a_number_is_counted_and_is_no_finding():
+    ticks = [Tick(990.0 + i, event=DeviceEvent("GPU-0", "xid", code)) for i, code in enumerate((0, None, -1))]
+    snap = snapshot(*ticks, look(1000.0, GPU_0=WELL))
+    assert snap.findings == []
+    assert some(snap, ["xid"], 1000.0).line == "LADON OK - xid: 1 well, 3 not known | checks=1"
+    assert "Not known of xid: 3 Xids without a number\n" in listing(snap, shown.page(None))
 
 
 def test_a_snapshot_of_an_older_ladond_has_no_checks_to_name():

@@ -12,7 +12,7 @@ LOADED_PERCENT = 50.0  # a card lowers the generation of its PCIe link while it 
 
 @check("card", "warning", LINK, ("CardFacts.links",), opens=2)
 def nvlink(c: Card) -> Said:
-    """An NVLink is down that was up since ladond began, or that is up on another card of an NVSwitch node."""
+    """An NVLink is down that was up in this boot, or that is up on another card of an NVSwitch node."""
     if c.now.links is None:
         return None
     if not c.now.links:

@@ -74,7 +74,7 @@ def _unseen(w: Whole, known: set[str]) -> bool:
     opens=2,
 )
 def read_only(w: Whole) -> Said:
-    """A local file system that could be written to since ladond began is read-only now."""
+    """A local file system that could be written to in this boot is read-only now."""
     local = [d for d in w.now.disks or () if d.shared is False and d.read_only is not None]
     if not local:
         return None
@@ -105,7 +105,7 @@ def _why(d: Disk) -> str:
 
 @check("node", "warning", PORT, ("NodeFacts.ports",), opens=2)
 def port(w: Whole) -> Said:
-    """A port that was up since ladond began, or is listed in `health: ports`, is not up."""
+    """A port that was up in this boot, or is listed in `health: ports`, is not up."""
     if w.now.ports is None:
         return None
     named = {_name(p): p for p in w.now.ports}

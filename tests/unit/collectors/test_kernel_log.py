@@ -75,6 +75,16 @@ def test_a_program_cannot_make_up_an_xid(log):
     assert log.follow(Follower(), 0)[1] == []
 
 
+def test_an_xid_whose_number_is_none_is_told_without_one(log):
+    odd = "NVRM: Xid (PCI:0000:1b:00): %s, pid=4711, name=python"
+    log.say(XID % 0, odd % "none", odd % "1234567", odd % "x, GPU has fallen off the bus")
+    assert log.follow(Follower(), 0)[1] == [
+        ("xid", 0, "0000:1b:00"),
+        ("xid", None, "0000:1b:00"),
+        ("lost", None, "0000:1b:00"),
+    ]
+
+
 def test_hundreds_of_lines_about_one_fault_are_one_event_a_look(log):
     log.say(*[XID % 13] * 500, *[XID % n for n in range(200, 400)])
     _, told = log.follow(Follower(), 0)

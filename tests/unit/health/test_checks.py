@@ -19,7 +19,7 @@ from ladon_slurm.config import Faults, Health, Settings, parse
 from ladon_slurm.core import State
 from ladon_slurm.facts import CardFacts, Fabric, NodeFacts, Stranger
 from ladon_slurm.frozen import freeze, thaw
-from ladon_slurm.health import STOPS
+from ladon_slurm.health import STOPS, Kept
 from ladon_slurm.health.check import CHECKS
 from ladon_slurm.metrics.text import page
 from ladon_slurm.model import Case, Device, Finding, Reading, StepEvent, Tick
@@ -134,6 +134,40 @@ def test_what_is_not_known_neither_opens_nor_clears(row):
     again.feed(row.ill, LOOKS)
     assert again.feed(row.unknown, LOOKS) == []
     assert again.finding() is not None
+
+
+def restarted(state: State) -> State:
+    """The next daemon: it has the open cases and what was kept, and no look yet."""
+    new = State("n1", {CARD.id: CARD}, state.settings, state.cases.values(), boot="boot")
+    kept = msgspec.json.encode(state.health.keep("boot"))
+    new.health.recall(msgspec.json.decode(kept, type=Kept))
+    return new
+
+
+@pytest.mark.parametrize("drains", [True, False])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.check)
+def test_R17_a_restart_of_ladond_is_no_end_of_a_fault_and_none_is_told_twice(row, drains):
+    """A link that is down, and that nobody saw up since the restart, is not well: the node would come back."""
+    run = Run(row, new(row.check if drains else None)).begin()
+    assert len(run.feed(row.ill, LOOKS)) == 1
+    was = run.finding()
+    run.state = restarted(run.state)
+    assert run.feed(row.ill, LOOKS) == []
+    assert msgspec.structs.replace(run.finding(), text="") == msgspec.structs.replace(was, text="")
+    run.state = restarted(run.state)
+    assert run.feed(row.unknown, LOOKS) == []
+    assert run.feed(row.well, LOOKS) == ["cleared"]
+
+
+def test_R17_a_warning_waits_after_a_restart_for_the_driver_to_list_its_card():
+    run = Run(BY_NAME["lanes"], new()).begin()
+    run.feed(run.row.ill, LOOKS)
+    run.state = restarted(run.state)
+    run.state.devices = {}  # as a daemon begins
+    assert run.feed(node(), 3) == []
+    assert run.finding() is not None
+    run.state.devices = {CARD.id: CARD}
+    assert run.feed(run.row.well, LOOKS) == ["cleared"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.check)

@@ -1,5 +1,6 @@
 """Xids: classes as data, the site's lists, and one of programs that several jobs see on one card."""
 
+import msgspec
 import pytest
 
 from ladon_slurm import core
@@ -8,7 +9,7 @@ from ladon_slurm.config import ConfigError, Faults, Settings, XidLists, parse
 from ladon_slurm.config import Health as Limits
 from ladon_slurm.core import State
 from ladon_slurm.facts import NodeFacts
-from ladon_slurm.health import DAY_S, REPEAT_JOBS, Health
+from ladon_slurm.health import DAY_S, EVENT_HOLD_S, REPEAT_JOBS, Health, Kept
 from ladon_slurm.health.xid import HINTS, XIDS, lookup, severity
 from ladon_slurm.model import Device, DeviceEvent, Reading, StepEvent, Tick
 
@@ -194,3 +195,68 @@ def test_only_a_fatal_sxid_is_shown_and_goes_after_a_while():
     assert told[0] == []
     assert told[1][0].finding.text == "NVSwitch 0000:c1:00 SXid 20034, fatal"
     assert [c.cleared for c in h.observe(601.0, {"GPU-3": Reading()})] == [True]
+
+
+# --- a restart of ladond -------------------------------------------------------------------------
+
+
+def again(h: Health, include=()) -> Health:
+    """The next daemon, as it reads what the one before kept."""
+    new = health(include)
+    for finding in h.findings.values():
+        if finding.severity == "critical":
+            new.restore(finding)  # of its case
+    new.recall(msgspec.json.decode(msgspec.json.encode(h.keep("b")), type=Kept))
+    return new
+
+
+def test_a_warning_lives_through_a_restart_and_ends_when_it_would_have():
+    h = health()
+    h.event(100.0, xid(48))
+    h.event(400.0, xid(48))
+    new = again(again(h))
+    assert new.findings == h.findings
+    assert new.observe(900.0, {"GPU-3": Reading()}) == [], "nothing is said anew"
+    assert new.event(950.0, xid(48)) == []
+    new = again(new)
+    assert new.observe(950.0 + EVENT_HOLD_S - 1, {"GPU-3": Reading()}) == []
+    (change,) = new.observe(950.0 + EVENT_HOLD_S, {"GPU-3": Reading()})
+    assert (change.cleared, change.finding.check) == (True, "xid48")
+
+
+def test_a_warning_whose_time_ran_out_meanwhile_is_cleared_at_the_first_tick():
+    h = health()
+    h.event(100.0, xid(63))
+    (change,) = again(h).observe(5000.0, {"GPU-3": Reading()})
+    assert change.cleared
+
+
+def test_the_jobs_that_saw_the_same_xid_are_counted_over_a_restart():
+    h = health()
+    for job in range(1, REPEAT_JOBS + 1):
+        found = h.event(float(job), xid(31), [(job, 1000)])
+        h = again(h)
+    assert [c.finding.check for c in found] == ["xid_repeat"]
+    assert "xid_repeat GPU-3" in h.findings
+    assert h.event(9.0, xid(31), [(9, 1000)]) == []
+    clears = h.look(DAY_S + 10.0, {}, NodeFacts(), {}, "ok", {})
+    assert [(c.finding.check, c.cleared) for c in clears] == [("xid_repeat", True)]
+
+
+def test_a_critical_one_whose_case_was_never_written_is_not_taken_for_known():
+    """Else neither a case nor a drain would ever come of it."""
+    h = health([48])
+    h.event(1.0, xid(79))
+    h.event(1.0, xid(48))
+    new = health([48])
+    new.recall(h.keep("b"))
+    assert new.findings == {}
+    assert len(new.event(2.0, xid(79))) == 1
+
+
+def test_a_critical_one_ends_ten_minutes_after_its_last_event_and_not_its_first():
+    h = health([48])
+    h.event(100.0, xid(48))
+    h.event(600.0, xid(48))
+    new = again(h, [48])
+    assert new.observe(800.0, {"GPU-3": Reading()}) == []

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from slurm_world import BOOT, NODE, Client, FakeCalls, World
 
 from ladon_slurm import core, publish
+from ladon_slurm.cases import AGAIN_S
 from ladon_slurm.config import Drain, Dwell, Faults, Levels, Limits, Match, Never, Rule, Settings, Stalls
 from ladon_slurm.deciding import current, quiet_steps, subject_of
 from ladon_slurm.guard import Guard, stalled_before
@@ -127,7 +128,10 @@ class NodeWorld(World):
         self.journal = Mortal(self._path, BOOT)
         self.journal.burn = self.burn
         cases = self.journal.open_cases()
-        self.state = core.State(NODE, GPUS, self.settings, cases, kept=self.kept, boot=BOOT, start=0.0)
+        ended = self.journal.ended_faults(BOOT, self.t - AGAIN_S)
+        self.state = core.State(
+            NODE, GPUS, self.settings, cases, lately=ended, kept=self.kept, boot=BOOT, start=0.0
+        )
         self.state.health.stalled = stalled_before(self.journal)
         self.state.docket.held.update(self.journal.kept("held", Held))
         self.guard = Guard(self.journal, GAP, cases)

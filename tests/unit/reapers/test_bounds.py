@@ -11,7 +11,7 @@ from ladon_slurm.config import Drain, Limits
 from ladon_slurm.journal import Journal
 from ladon_slurm.model import Case
 from ladon_slurm.policy.comeback import Now
-from ladon_slurm.reapers.standing import GONE
+from ladon_slurm.reapers.standing import GONE, SILENT
 from ladon_slurm.slurm import NodeFacts
 
 LADONS = NodeFacts("n2", frozenset({"IDLE", "DRAIN"}), "ladon Xid79 gpu0: x (case 0c0ffe)", "root", "000001")
@@ -448,6 +448,113 @@ def test_another_fault_keeps_it_drained_with_the_text_of_the_first(rig):
     assert rig.world.reason == text
     assert "left alone" in (rig.outcome("drain", case) or "")
     assert "gpu4" in undrain(rig)
+
+
+# --- a fault that comes and goes -------------------------------------------------------------------
+
+
+def come_again(rig: Rig, times: int = 1) -> None:
+    """The GPU falls off again: the same case, decided once more."""
+    rig.world.here = BROKEN
+    case = replace(FAULT, finding=replace(FINDING, t=rig.world.t), again=times)
+    rig.executor.apply([case], [decided("drain", case)])
+
+
+def heal_again(rig: Rig) -> None:
+    rig.world.here = WELL
+    case = replace(rig.journal.case(FAULT.id), closed=rig.world.t, outcome="the fault is gone")
+    rig.executor.apply([case], [])
+
+
+def test_a_drain_for_what_was_only_heard_of_does_not_say_that_the_cause_is_gone(rig):
+    heard = replace(FAULT, finding=replace(FINDING, check="xid48"))
+    rig.executor.apply([heard], [decided("drain", heard)])
+    rig.settle(10)
+    rig.world.here = WELL
+    rig.executor.apply([replace(heard, closed=rig.world.t, outcome="nothing more was heard of it")], [])
+    rig.settle(5)
+    assert later(rig) == SILENT
+    assert "nothing was heard of the cause for 5 s; `ladon undrain" in rig.executor.standing.said(rig.world.t)
+
+
+def test_N03_a_fault_that_comes_and_goes_drains_once(rig):
+    drain(rig)
+    text, rows = rig.world.reason, rig.journal.actions(FAULT.id)
+    heal(rig)
+    for times in range(1, 6):
+        rig.settle(120)
+        come_again(rig, times)
+        rig.settle(120)
+        heal_again(rig)
+    rig.settle(5)
+    assert "gone for 5 s, after it came again 5x; `ladon undrain" in rig.executor.standing.said(rig.world.t)
+    assert rig.calls.count("drain") == 1
+    assert (rig.world.reason, "DRAIN" in rig.world.flags) == (text, True)
+    assert [a.kind for a in rig.journal.actions(FAULT.id)] == [a.kind for a in rows] == ["drain"]
+    assert rig.outcome("drain", FAULT).startswith("done: n1 is drained")
+
+
+@pytest.mark.parametrize("died", [True, False])
+def test_N03_a_fault_that_comes_again_on_a_node_that_was_brought_back_drains_it_again(rig, died):
+    drain(rig)
+    heal(rig)
+    assert undrain(rig).startswith("done")
+    rig.settle(60)
+    if died:
+        rig.begin()
+    come_again(rig)
+    rig.settle(10)
+    assert rig.calls.count("drain") == (1 if died else 2)
+    assert "DRAIN" in rig.world.flags
+    assert rig.executor.standing.record.case == FAULT.id
+    assert f"(case {FAULT.id})" in rig.world.reason
+    assert "came again" in later(rig)
+    heal_again(rig)
+    assert undrain(rig).startswith("done"), "and it can be brought back again"
+
+
+def test_N03_it_is_drained_again_also_where_nobody_has_seen_yet_that_it_was_brought_back(rig):
+    drain(rig)
+    rig.settle(700)
+    heal(rig)
+    lose(rig)
+    come_again(rig)
+    rig.world.up = False
+    rig.settle(30)
+    rig.world.up = True
+    rig.settle(700)
+    assert rig.calls.count("drain") == 2
+    assert "DRAIN" in rig.world.flags
+    assert "the fault came again" in later(rig)
+
+
+def test_an_admin_who_brings_it_back_while_the_fault_stands_is_not_fought_by_new_settings(rig):
+    drain(rig)
+    heal(rig)
+    rig.settle(60)
+    come_again(rig)
+    rig.settle(60)
+    lose(rig)
+    rig.settle(700)
+    assert "somebody's decision" in later(rig)
+    case = rig.journal.case(FAULT.id)
+    rig.executor.apply([case], [replace(decided("drain", case), rule="another rule")])
+    rig.settle(700)
+    assert rig.calls.count("drain") == 1
+    assert "DRAIN" not in rig.world.flags
+
+
+def test_N03_a_node_does_not_come_back_by_itself_from_a_fault_that_comes_and_goes(rig):
+    set_drain(rig, undrain=["xid79"], undrain_after=60.0)
+    drain(rig)
+    heal(rig)
+    rig.settle(30)
+    come_again(rig)
+    rig.settle(30)
+    heal_again(rig)
+    rig.settle(3000)
+    assert rig.calls.count("undrain") == 0
+    assert undrain(rig).startswith("done"), "whoever looks brings it back"
 
 
 @pytest.mark.parametrize("restarted", [True, False])

@@ -63,7 +63,7 @@ def never(life: Life, what: str, args: tuple[Any, ...]) -> None:
     if what == "undrain":
         assert "DRAIN" in life.flags, "5: what is not drained"
         assert any(w == "drain" for w, _ in before), "5: another's drain"
-        assert not life.flags & {"POWERING_UP", "REBOOT_REQUESTED"}, "5: in other hands"
+        assert not life.flags & IN_OTHER_HANDS, "5: in other hands"
     if what in (*TO_STEPS, "drain"):
         within_the_limits(life, what, args)
 
@@ -189,6 +189,7 @@ BROKEN = [
     ("4", "ladon_slurm.reapers.rung", "not_a_zombie", lambda *_: None),
     ("5", "ladon_slurm.reapers.drain", "may_drain", lambda _: None),
     ("5", "ladon_slurm.reapers.undrain", "ours", lambda *_: True),
+    ("5", "ladon_slurm.reapers.undrain", "may_undrain", lambda _: None),
     ("5", "ladon_slurm.reapers.cancel", "may_signal", lambda _: None),
     ("6", "ladon_slurm.policy.limits", "held", lambda *_: None),
     ("6", "ladon_slurm.reapers.drain", "full", lambda *_: None),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ladon_slurm.config import Log, Settings
 from ladon_slurm.core import Outcome
@@ -304,3 +305,12 @@ def test_other_settings_of_the_log_hold_after_a_reload(journal, journald, tmp_pa
     told.take(Outcome(cases=[stall()]))
     assert received(journald) == []
     assert [x["case"] for x in lines(tmp_path / "log.jsonl")] == ["c1"]
+
+
+def test_a_fault_that_comes_again_is_told_as_opened_again(journal, journald):
+    f = Finding("lost", "critical", "GPU lost", "power-cycle", 3.0, "GPU-3", "gpu3")
+    fault, told = Case("f1", "fault", "n1", BOOT, 3.0, f.key, finding=f), records(journal)
+    for case in (fault, replace(fault, closed=9.0), replace(fault, again=1), replace(fault, again=1)):
+        told.take(Outcome(cases=[case]))
+    said = [m["MESSAGE"].partition(": ")[0] for m in received(journald)]
+    assert said == ["case f1 opened", "case f1 closed", "case f1 opened again (time 2)", "case f1 changed"]

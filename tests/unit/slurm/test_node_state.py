@@ -113,6 +113,11 @@ def test_R01_what_somebody_is_at_work_on_is_left_to_them(flag):
     assert flag in (may_signal(node("MIXED", flag)) or "")
 
 
+def test_R01_a_node_in_maintenance_is_not_brought_back_and_one_that_is_DOWN_may_be():
+    assert "maintenance" in (may_undrain(node("IDLE", "DRAIN", "MAINTENANCE")) or "")
+    assert may_undrain(node("DOWN", "DRAIN")) is None
+
+
 @pytest.mark.parametrize("flag", ODD)
 def test_R13_a_node_in_an_odd_state_is_left_alone(flag):
     assert may_drain(node("IDLE", flag)) is not None
