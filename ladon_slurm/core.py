@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from ladon_slurm import cases as casebook
 from ladon_slurm import deciding, policy
+from ladon_slurm.brain.kept import Kept
 from ladon_slurm.brain.neighbours import Neighbours
 from ladon_slurm.brain.track import Spans
 from ladon_slurm.brain.uses import uses_of
-from ladon_slurm.brain.watch import Kept, Node, Watch
+from ladon_slurm.brain.watch import Node, Watch
 from ladon_slurm.brain.window import NetWindow
 from ladon_slurm.config import Settings
 from ladon_slurm.health import Health
@@ -248,7 +249,7 @@ def _samples(state: State, tick: Tick) -> list[Change]:
         fault = next(filter(None, map(state.health.critical, watch.tracks)), None) if state.findings else None
         now = None if state.full or fault is not None else watch.surely_healthy(t)
         if now is None:
-            now = watch.conclude(t, state.node, _sibling(state, watch), fault, state.full)
+            now = watch.conclude(t, state.node, _neighbours(state).sibling(watch), fault, state.full)
             changes += _verdict(watch, now)
         state.verdicts[run] = now
     jobs = deciding.stalled_here(state, changes)
@@ -363,13 +364,6 @@ def _named(state: State, t: float, id_: str) -> Watch:
     if run in state.unannounced:
         state.unannounced[run] = t
     return state.watches[run]
-
-
-def _sibling(state: State, watch: Watch) -> bool:
-    """Whether another step of the same job makes progress here, or may do so on a node not seen from here."""
-    if watch.step.elsewhere:
-        return True
-    return any(other.works for other in _neighbours(state).siblings[watch.step.run])
 
 
 def _orphans(state: State, t: float) -> list[Case]:

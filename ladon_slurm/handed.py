@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ladon_slurm import health, rundir
-from ladon_slurm.brain import watch
+from ladon_slurm.brain.kept import Kept
 from ladon_slurm.core import State
 
 RUNS, HEALTH = "kept", "kept_health"
@@ -20,10 +20,10 @@ def leave(run: Path, state: State, kernel_seq: int | None) -> None:
     rundir.write_position(run, state.boot, kernel_seq)  # last: what of the log is not kept is read again
 
 
-def runs(run: Path) -> list[watch.Kept]:
+def runs(run: Path) -> list[Kept]:
     """Levels and time at work of each run."""
     try:
-        return msgspec.json.decode(rundir.read_kept(run, RUNS), type=list[watch.Kept])
+        return msgspec.json.decode(rundir.read_kept(run, RUNS), type=list[Kept])
     except msgspec.MsgspecError:
         return []  # none, or of another version: levels are learnt anew
 

@@ -89,8 +89,8 @@ class HostUse(Struct, omit_defaults=True):
     """A step's processes on this node. Sums are cumulative over the step's life as far as seen."""
 
     cpu_s: float | None = None
-    read_bytes: float | None = None  # the larger of rchar and storage reads
-    write_bytes: float | None = None  # wchar
+    read_bytes: float | None = None  # by calls or by pages of storage, at each look whichever is more
+    write_bytes: float | None = None
     rss_bytes: float | None = None
     procs: int | None = None
     blocked: int | None = None  # processes in state D
@@ -395,18 +395,3 @@ class Action(Struct, omit_defaults=True):
     later_t: float | None = None  # t of the last change after its end, in boot later_boot
     later_boot: str | None = None
     later: str | None = None  # what it is: "the cause is gone", "no longer drained ..."
-
-
-LookPart = Literal["wait_channels", "kernel_log", "py_spy", "ras"]
-
-
-class Look(Struct, omit_defaults=True):
-    """One part of a deeper look at a suspected step: for people; no verdict rests on its words."""
-
-    case: str
-    part: LookPart
-    round: int  # 1 at suspicion, 2 again after a while, 3 the last of all later ones
-    t: float
-    says: str | None = None  # what it comes to, one line
-    lines: list[str] = field(default_factory=list)  # printable
-    why: str | None = None  # why there is nothing

@@ -1,4 +1,4 @@
-"""What people are shown: the daemon's answers over control.sock, as `--json` prints them."""
+"""What people are shown: the daemon's answers over control.sock, as `--json` prints them, and looks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ladon_slurm.model import (
     Device,
     Finding,
     JobFacts,
-    Look,
     Reading,
     Step,
     Verdict,
@@ -79,6 +78,21 @@ class Snapshot(Struct):  # every key always there: people iterate over them with
     ignored: dict[str, int] = field(default_factory=dict)  # step files not used, by reason
     pages: dict[str, int] = field(default_factory=dict)  # beat pages not used, by reason
     notes: list[str] = field(default_factory=list)  # what else people should know
+
+
+LookPart = Literal["wait_channels", "kernel_log", "py_spy", "ras"]
+
+
+class Look(Struct, omit_defaults=True):
+    """One part of a deeper look at a suspected step: for people; no verdict rests on its words."""
+
+    case: str
+    part: LookPart
+    round: int  # 1 at suspicion, 2 again after a while, 3 the last of all later ones
+    t: float
+    says: str | None = None  # what it comes to, one line
+    lines: list[str] = field(default_factory=list)  # printable
+    why: str | None = None  # why there is nothing
 
 
 class Told(Struct):

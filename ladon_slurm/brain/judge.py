@@ -11,7 +11,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ladon_slurm.brain.beats import Pace
-from ladon_slurm.brain.cores import Cores
+from ladon_slurm.brain.cores import Cores, may_compute
 from ladon_slurm.brain.terms import Terms
 from ladon_slurm.config import Dwell
 from ladon_slurm.model import (
@@ -50,6 +50,7 @@ class Facts(Struct):
     resting_s: float | None = None  # for how long all of them read 0 % without a sign of progress
     cores: tuple[Cores, ...] | None = None  # CPU cores in use, of each node; None: of one it is not known
     sparse: bool = False  # only power tells whether its devices work, and it is read too seldom for that
+    warm: bool = False  # a device drew more than little for a while, as light work without traffic does
     pace: Pace | None = None  # how its beats stand; None: it has not beaten
     blind: bool = False  # a device of it tells no utilisation at all
     blocked_s: float = 0.0  # for how long processes are in state D with one wait channel
@@ -109,7 +110,7 @@ def dwell_of(f: Facts, cause: Cause, dwell: Dwell) -> float:
         least = max(least if window is None else window, f.pace.limit)
         if f.blind:
             least *= PATIENT  # nothing but its beats speaks for it
-    if any(c.compute(cause) for c in f.cores or ()):
+    if may_compute(f.cores or (), cause) or (f.warm and cause in ("spinning", "mixed")):
         least *= PATIENT
     return max(least, 2 * f.healed_s)
 

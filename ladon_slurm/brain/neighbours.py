@@ -27,6 +27,10 @@ class Neighbours:
         for run, watch in watches.items():
             self.siblings[run] = [other for other in jobs[watch.job] if other is not watch]
 
+    def sibling(self, watch: Watch) -> bool:
+        """Whether another step of its job makes progress or may: here, or on a node not seen from here."""
+        return bool(watch.step.elsewhere) or any(other.may_work for other in self.siblings[watch.step.run])
+
 
 def _alone(watch: Watch, watches: Mapping[str, Watch]) -> bool:
     """Whether the node's network is this step's own. Not others: an extern step, which does nothing,

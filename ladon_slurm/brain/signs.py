@@ -163,6 +163,13 @@ def working_now(v: View, t: float) -> bool:
     return fraction is not None and fraction > BOOT_SHARE
 
 
+def warm_now(v: View) -> bool:
+    """Whether a sample without work draws more than power_min, as light work that exchanges nothing does."""
+    power = v.w.power.now
+    fraction = None if power is None else v.levels.fraction(power)
+    return fraction is not None and fraction > v.limits.power_min
+
+
 def host_io(h: HostWindow, limits: Thresholds, t: float) -> bool | None:
     """What the step's processes on this node read and wrote, files and sockets."""
     rate = h.io.value(t)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -38,7 +38,9 @@ NOT_KNOWN = Use(None)
 class Track:
     """One device as one step has it."""
 
-    __slots__ = ("_missing", "_spans", "last", "levels", "live", "live_known", "shared", "view")
+    __slots__ = (
+        *("_missing", "_spans", "last", "levels", "live", "live_known", "shared", "users", "view", "warm"),
+    )
 
     def __init__(self, device: Device, settings: Settings, spans: Spans) -> None:
         self._spans = spans
@@ -49,6 +51,8 @@ class Track:
         self.live: bool | None = None
         self.live_known: float | None = None
         self.shared: str | None = None
+        self.users: dict[str, list[int]] | None = None  # by its last reading: step id -> pids
+        self.warm = False  # its last sample shows no work and draws more than little
         self._missing = Hold(spans.gap)  # since when its card answers without it
 
     def _window(self, settings: Settings) -> DeviceWindow:
@@ -77,11 +81,11 @@ class Track:
                 self.shared = use.shared
         elif self.live_known is None or t - self.live_known > self._spans.stale:
             self.live = None
-        view = self.view
+        view, self.warm = self.view, False
         if reading is None:
             view.w.blank(t)
             return None
-        last, self.last = self.last, t
+        last, self.last, self.users = self.last, t, reading.users
         dt = 0.0 if last is None else min(t - last, self._spans.gap)
         limit_w = reading.power_limit_w
         if limit_w is not None and limit_w != self.levels.limit_w:
@@ -92,6 +96,7 @@ class Track:
         works = signs.working_now(view, t)
         if learning:
             self.levels.learn(dt, view.w, True, works)
+        self.warm = not works and signs.warm_now(view)
         return dt if works else None
 
     def is_gone(self, t: float, readings: Mapping[str, Reading]) -> bool:
@@ -108,3 +113,13 @@ class Track:
         missing = device.id not in readings if asked else None
         since = self._missing.tell(t, missing)
         return since is not None and t - since > self._spans.stale
+
+
+def holders(tracks: Iterable[Track], step: str) -> int | None:
+    """How many processes of a step are on its devices; None where of one it is not known."""
+    pids: set[int] = set()
+    for track in tracks:
+        if track.live and track.users is None:
+            return None
+        pids.update((track.users or {}).get(step, ()))
+    return len(pids)

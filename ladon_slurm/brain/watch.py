@@ -10,21 +10,23 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ladon_slurm.brain import beats, signs
+from ladon_slurm.brain import signs
 from ladon_slurm.brain.beats import Beats
 from ladon_slurm.brain.collectives import Collectives
 from ladon_slurm.brain.cores import cores
 from ladon_slurm.brain.heals import Heals
 from ladon_slurm.brain.judge import Facts, judge
+from ladon_slurm.brain.kept import Kept, Learnt
 from ladon_slurm.brain.report import Sight, blind, explain, looks, report, rests, sparse
 from ladon_slurm.brain.terms import terms
-from ladon_slurm.brain.track import NOT_KNOWN, Spans, Track, Use
+from ladon_slurm.brain.track import NOT_KNOWN, Spans, Track, Use, holders
 from ladon_slurm.brain.window import HostWindow, NetWindow
 from ladon_slurm.config import Settings
 from ladon_slurm.hold import Hold
 from ladon_slurm.model import (
     HEALTHY,
     SUSPECT,
+    UNKNOWN,
     ZOMBIE,
     Beat,
     Cause,
@@ -39,24 +41,6 @@ from ladon_slurm.model import (
 )
 
 SUSPECTED = (SUSPECT, ZOMBIE)
-
-
-class Learnt(Struct):
-    """What was learnt of a device by one step: levels by name, and the power limit that they go with."""
-
-    levels: dict[str, float]
-    limit_w: float | None = None
-
-
-class Kept(Struct):
-    """What a daemon hands to the next one about a run, so that a restart costs no more than its clocks."""
-
-    run: str
-    started: float | None
-    productive_s: float
-    healed_s: float
-    devices: dict[str, Learnt]
-    beats: beats.Kept | None = None
 
 
 class Node(Struct):
@@ -99,6 +83,7 @@ class Watch:
         self._last: float | None = None
         self._progress: float | None = None  # t of the last sample at work, if all is known since
         self._worked: float | None = None  # t of the last sample at work
+        self._warm_s = 0.0  # time since then in which a device drew more than little
         self._known = Hold(self._spans.stale)  # since when enough is known
         self._unused = Hold(self._spans.stale)
         self._resting = Hold(self._spans.stale)
@@ -195,7 +180,7 @@ class Watch:
         again = t == self._last
         if self._from is None:
             self._from = t
-        self._last = t
+        before, self._last = self._last, t
         self._node = node
         if host is not None or not again:
             self.host.put(t, host)
@@ -210,6 +195,8 @@ class Watch:
             dt = track.put(t, reading, use.get(id_, NOT_KNOWN), learning)
             if dt is not None and (longest is None or dt > longest):
                 longest = dt
+        if before is not None and any(track.warm for track in self.tracks.values()):
+            self._warm_s += min(t - before, self._spans.gap)
         self._productive_s += longest or 0.0
         limits = self._settings.thresholds
         if longest is not None or signs.host_works_now(self.host, limits):
@@ -237,6 +224,7 @@ class Watch:
         """A sign of progress in the sample of `t`: the quiet before it, if any, has healed."""
         self.heals.works(t)
         self._progress = self._worked = t
+        self._warm_s = 0.0
 
     def surely_healthy(self, t: float) -> Verdict | None:
         """Its verdict where it was HEALTHY and a device at work leaves no doubt that it still is.
@@ -333,9 +321,10 @@ class Watch:
     def _look_closer(self, facts: Facts, sight: Sight, t: float) -> None:
         """What the judge asks only of a step without progress."""
         facts.pace = self.beats.pace(t)
-        found = cores(self.host, self.step, len(sight.held), t)
+        found = cores(self.host, self.step, len(sight.held), t, holders(self.tracks.values(), self.step.id))
         facts.cores = None if found is None else (found,)
         facts.sparse = sparse(sight.held, self.step, self._spans.interval, t)
+        facts.warm = self._warm_s >= self._settings.dwell.suspect
         facts.blind = any(blind(h.view) for h in sight.held)
         if facts.report.cause == "blocked" and (stuck := self.host.stuck()) is not None:
             facts.blocked_s = t - stuck[1]
@@ -367,6 +356,12 @@ class Watch:
     def works(self) -> bool:
         """Whether the last report said progress."""
         return self._progresses and self.judged
+
+    @property
+    def may_work(self) -> bool:
+        """Whether it is at work or, as a step of its own on GPUs, may be: others may wait for it."""
+        said = self.verdict.verdict if self.verdict is not None else None
+        return self.works or (self.step.special is None and self.on_gpu and said in (HEALTHY, UNKNOWN))
 
     def _work_s(self, t: float) -> float | None:
         """Since the last sign of progress; None where a device is not read any more, or none was seen."""

@@ -136,6 +136,7 @@ def join(fresh: Mapping[str, Heard], missing: Sequence[str], t: float) -> Facts:
         resting_s=None if missing else _least(f.resting_s for f in each),
         cores=_all_cores(each),
         sparse=any(f.sparse for f in each),
+        warm=any(f.warm for f in each),
         pace=_pace(each),
         blind=any(f.blind for f in each),
         blocked_s=min(f.blocked_s for f in each),

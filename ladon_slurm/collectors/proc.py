@@ -28,11 +28,12 @@ KTHREADD = 2
 OPEN = os.O_RDONLY | os.O_CLOEXEC
 BYTES = 8192
 BLOCKED_MAX = 64  # processes in state D that are asked where they wait
-# comm is cut at 15 bytes by the kernel
+# comm is cut at 15 bytes by the kernel. Not make or cmake: they only start these, and a job's own program may
+# be one, `srun make train`, which would show progress for as long as it lives.
 COMPILERS = {
     *(b"nvcc", b"cicc", b"ptxas", b"nvlink", b"fatbinary", b"cudafe++", b"nvrtc", b"triton"),
     *(b"cc1", b"cc1plus", b"gcc", b"g++", b"c++", b"clang", b"clang++", b"as", b"ld", b"lld", b"ld.lld"),
-    *(b"ninja", b"cmake", b"make", b"hipcc", b"neuronx-cc", b"neuron-cc", b"walrus_driver"),
+    *(b"ninja", b"hipcc", b"neuronx-cc", b"neuron-cc", b"walrus_driver"),
 }
 
 
@@ -49,6 +50,7 @@ class Process(Struct, gc=False):
     cpu: int = 0
     read: int = 0
     written: int = 0
+    io: tuple[int, int, int, int] = (0, 0, 0, 0)  # as the kernel told it last
     io_known: bool = False
     rss: int = 0
     compiler: bool = False
@@ -59,6 +61,15 @@ class Process(Struct, gc=False):
     @property
     def live(self) -> bool:
         return self.state not in (b"Z", b"X")
+
+    def moved(self, now: tuple[int, int, int, int]) -> None:
+        """Its I/O since the last look: by calls or by pages, whichever is more.
+
+        Of each look and not of the totals: years of calls would hide that it now writes by pages.
+        """
+        was, self.io = self.io, now
+        self.read += max(now[0] - was[0], now[1] - was[1], 0)
+        self.written += max(now[2] - was[2], now[3] - was[3], 0)
 
 
 class Run(Struct):
@@ -188,7 +199,7 @@ class ProcTable:
             counts = None
         p.io_known = counts is not None
         if counts is not None:
-            p.read, p.written = max(p.read, counts[0]), max(p.written, counts[1])
+            p.moved(counts)
 
     def keep(self, p: Process) -> None:
         """Open what is read every tick: opening is half the cost, and it is never another process's."""

@@ -19,9 +19,10 @@ from ladon_slurm.deeper.parts import Stacked
 from ladon_slurm.deeper.plan import FIRST, Plan, Turn
 from ladon_slurm.deeper.suspect import Suspect
 from ladon_slurm.journal import Journal, JournalError
-from ladon_slurm.model import SUSPECT, ZOMBIE, Case, Look, LookPart
+from ladon_slurm.model import SUSPECT, ZOMBIE, Case
 from ladon_slurm.parse.deep import SEATS_MAX, Ask, Log, Ras, Seat, Waits
 from ladon_slurm.parse.ras import Counts
+from ladon_slurm.shown import Look, LookPart
 
 log = logging.getLogger("ladon.deeper")
 

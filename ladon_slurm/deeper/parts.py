@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from ladon_slurm.children import Call, CallError, Result
-from ladon_slurm.model import Look, LookPart
 from ladon_slurm.parse import py_spy, ras
 from ladon_slurm.parse.deep import Ask, Log, Ras, Waiting, Waits
 from ladon_slurm.parse.ras import Counts
+from ladon_slurm.shown import Look, LookPart
 
 LINES_MAX = 40
 LINE_MAX = 160  # characters

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from ladon_slurm.journal.query import ABOUT, Query, select
 from ladon_slurm.journal.tables import SCHEMA
-from ladon_slurm.model import Action, Case, Decision, Look
+from ladon_slurm.model import Action, Case, Decision
+from ladon_slurm.shown import Look
 
 T = TypeVar("T", bound=Struct)
 PARTS_MOST = 100

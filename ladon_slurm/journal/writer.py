@@ -40,7 +40,8 @@ from ladon_slurm.journal.tables import (
     set_action,
     text,
 )
-from ladon_slurm.model import Action, Case, Decision, Look
+from ladon_slurm.model import Action, Case, Decision
+from ladon_slurm.shown import Look
 
 log = logging.getLogger("ladon.journal")
 

@@ -254,7 +254,7 @@ def _readings(
     for i, row in enumerate(zip(*columns, strict=True)):
         if lost[i]:
             continue
-        users = {step: [PIDS + index]} if mine[i] else {}
+        users = {step: [PIDS if p.scenario.tasks == "process" else PIDS + index]} if mine[i] else {}
         if others[i]:
             users[STRANGER] = [52000 + index]
         reading = samples[i].device[device.id] = Reading(*row)
@@ -271,6 +271,8 @@ def _limits(p: Plan, g: Grid, whole: bool) -> list[float | None]:
 
 def _hosts(p: Plan, g: Grid, h: HostSignal, samples: list[Tick], step: str) -> None:
     """The step's processes into every line, and its beats."""
+    if p.scenario.tasks == "process":
+        h.ranks = h.ranks[:1]
     cores = h.ranks.sum(axis=0)
     rss = 4e9 + np.cumsum(h.grows * g.dt)
     reads, writes = _total(p, g, h.reads, 1e6, 1e11).tolist(), _total(p, g, h.writes, 1e4, 1e9).tolist()
@@ -279,7 +281,7 @@ def _hosts(p: Plan, g: Grid, h: HostSignal, samples: list[Tick], step: str) -> N
     beats = np.floor(np.cumsum(h.beats * g.dt)).astype(int).tolist()
     lost = p.rng.random(len(samples)) < p.field_loss
     until = _declared(p, g, samples)
-    whole = p.scenario.tasks == "node"
+    whole = p.scenario.tasks != "rank"
 
     def by_task(seconds: list[float]) -> dict[str, float]:
         return {"0": round(sum(seconds), 2)} if whole else {str(n): s for n, s in enumerate(seconds)}

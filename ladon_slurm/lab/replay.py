@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ladon_slurm import core, trace
-from ladon_slurm.brain.watch import Kept
+from ladon_slurm.brain.kept import Kept
 from ladon_slurm.config import Settings
 from ladon_slurm.frozen import FrozenError, thaw
 from ladon_slurm.lab.score import Labels

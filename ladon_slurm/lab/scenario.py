@@ -104,7 +104,8 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
     step_class: str | None = None
     special: Special | None = None
     beats: bool = False  # the step reports its progress
-    tasks: Literal["rank", "node"] = "rank"  # one a device, or one a node that starts the ranks itself
+    # One a device; one a node that starts the ranks itself; or one whose process holds all devices.
+    tasks: Literal["rank", "node", "process"] = "rank"
     without: list[Literal["energy", "links", "ranks"]] = field(default_factory=list)  # never told
     net: bool | None = None  # the node's network is told; None: drawn
     expect: Literal["ZOMBIE", "SUSPECT", "FAULT", "none"] = "ZOMBIE"  # the most that can be said of its stall

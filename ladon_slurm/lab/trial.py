@@ -12,12 +12,13 @@ from typing import Any
 from msgspec import Struct, field
 
 from ladon_slurm.brain.judge import PATIENT
-from ladon_slurm.config import Settings
+from ladon_slurm.config import Settings, Thresholds
 from ladon_slurm.lab.generate import STEP, Made, Span, generate
 from ladon_slurm.lab.replay import replay
 from ladon_slurm.lab.rules import LadonMl, low, series, zero
 from ladon_slurm.lab.scenario import Scenario
 
+WARM = 0.9 * Thresholds().power_min
 SUSPECTED = ("SUSPECT", "ZOMBIE")
 
 
@@ -135,12 +136,22 @@ def due(made: Made, stall: Span, found: float, cause: str | None) -> float:
         # A MIG instance is judged by its beats alone, and four times as patiently.
         "no-beat": dwell.no_beat * (PATIENT if made.plan.card.parent else 1.0),
     }
+    if _warm(made):
+        lasts["spinning"] *= PATIENT
+        lasts["mixed"] *= PATIENT
     onset = stall.begin
     for recorded in made.traces:
         times = [k.t for k in recorded.ticks if k.device or k.host]
         gaps = [b for a, b in pairwise(times) if b - a > max(3 * made.plan.tick, 3.0) and b <= found]
         onset = max([onset, *gaps])
     return max(onset + lasts[cause or "mixed"], made.step_t + dwell.grace)
+
+
+def _warm(made: Made) -> bool:
+    """Whether its card spins at more than power_min, near it or above: then light work looks alike."""
+    card, body = made.plan.card, made.plan.body
+    share = (body.spin_w - body.resident_w) / (body.work_w - body.resident_w)
+    return not card.gpm and not card.parent and share > WARM
 
 
 def _stalled(spans: Sequence[Span], t: float) -> bool:

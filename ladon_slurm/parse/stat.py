@@ -46,12 +46,15 @@ def uid_of(status: bytes) -> int | None:
     return None
 
 
-def io(data: bytes) -> tuple[int, int] | None:
-    """Bytes read and written: the larger of rchar and storage reads (mapped files show only there); wchar."""
+def io(data: bytes) -> tuple[int, int, int, int] | None:
+    """Bytes by system calls and by pages of storage: rchar, read_bytes, wchar, write_bytes.
+
+    Mapped files and asynchronous I/O show by pages alone, sockets and cached files by calls alone.
+    """
     f = data.split()
-    if len(f) < 10 or (f[0], f[2], f[8]) != (b"rchar:", b"wchar:", b"read_bytes:"):
+    if len(f) < 12 or (f[0], f[2], f[8], f[10]) != (b"rchar:", b"wchar:", b"read_bytes:", b"write_bytes:"):
         return None
     try:
-        return max(int(f[1]), int(f[9])), int(f[3])
+        return int(f[1]), int(f[9]), int(f[3]), int(f[11])
     except ValueError:
         return None

@@ -9,6 +9,8 @@ from ladon_slurm.shown import Told
 
 LABEL = re.compile(r"gpu\d{1,4}(/mig\d{1,4})?")
 
+ONE_OF_SEVERAL = "only this one is seen"  # judge: of the nodes that it runs on
+
 # What is missing, as the report words it -> how it can be had.
 HOW = (
     ("unsupported on MIG", "an instance tells too little to be called stalled: a whole GPU is watched fully"),
@@ -51,12 +53,23 @@ def next_for(told: Told) -> str:
     if case.closed is not None:
         return f"nothing: the case is closed ({case.outcome or 'no reason kept'})"
     look = f"look at the step's processes on {case.node} (py-spy dump, gdb -p, cat /proc/PID/stack)"
+    if ONE_OF_SEVERAL in ((case.verdict and case.verdict.why) or ""):
+        look = f"{_over_all_nodes(case.step or case.id)}; {look}"
     cancels = [a for a in told.actions if a.kind == "cancel" and a.ended is None]
     if any(a.term_sent is not None for a in cancels):
         return "nothing: it is being cancelled; ask again to see how it ended"
     if cancels:
         return f"{look} before it is cancelled; nothing more is to be done"
     return f"{look}; if it hangs, {_scancel(case.step or 'JOB.0')}; any progress clears the case"
+
+
+def _over_all_nodes(step: str) -> str:
+    """No node can say more of a step than its own part; all of their samples together can."""
+    return (
+        f"on each node of the step `ladon explain {step} --trace NODE.jsonl.gz` as root, then on one of them "
+        "`ladon replay` of all these files judges it whole (where a node has no case of it, the step is not "
+        "suspected there)"
+    )
 
 
 def _for_fault(told: Told) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ladon_slurm.model import Action, Case, Decision, Device, Evidence, Look, Verdict
+from ladon_slurm.model import Action, Case, Decision, Device, Evidence, Verdict
 from ladon_slurm.show.advice import next_for
 from ladon_slurm.show.page import UNKNOWN, Column, Page, duration, listed, quantity, table, times
 from ladon_slurm.show.status import beats, bounded_window, finding, phase, why
-from ladon_slurm.shown import StepRow, Told
+from ladon_slurm.shown import Look, StepRow, Told
 
 CAUSES = {
     "spinning": "its GPUs are busy at low power and nothing else moves, as in a deadlock",

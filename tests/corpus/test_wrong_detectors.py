@@ -19,9 +19,11 @@ from ladon_slurm.brain.beats import Beats
 from ladon_slurm.brain.cores import Cores
 from ladon_slurm.brain.heals import Heals
 from ladon_slurm.brain.levels import Levels
+from ladon_slurm.brain.neighbours import Neighbours
+from ladon_slurm.brain.streams import Flow
 from ladon_slurm.brain.track import Use
 from ladon_slurm.brain.watch import Watch
-from ladon_slurm.brain.window import DeviceWindow, Flow, HostWindow
+from ladon_slurm.brain.window import DeviceWindow, HostWindow
 from ladon_slurm.config import Settings
 from ladon_slurm.lab.plan import plan
 from ladon_slurm.lab.scenario import load_all
@@ -209,6 +211,10 @@ WRONG: dict[str, tuple[Callable[[Patch], Settings | None], str]] = {
         code(signs, "most_spin", lambda cls: 1e9),
         "light-phase",
     ),
+    "light work that exchanges nothing is a spin like any other": (
+        code(signs, "warm_now", lambda v: False),
+        "light-second-phase",
+    ),
     "a new power limit changes nothing": (
         code(Levels, "follow_limit", lambda self, limit: None),
         "power-cap-lowered",
@@ -226,9 +232,29 @@ WRONG: dict[str, tuple[Callable[[Patch], Settings | None], str]] = {
         "many-cores-at-work",
     ),
     "cores are counted over all ranks": (cores_per_rank, "rank-0-on-many-cores"),
+    "one rank awake beside others that sleep is no reason to wait": (
+        code(Cores, "alone", lambda self, cause: False),
+        "rank-0-computes-alone",
+    ),
+    "what is known as a sum alone is no reason either": (
+        code(cores, "ONE_MOST", 0.0),
+        "rank-0-computes-at-zero",
+    ),
+    "each node for itself": (
+        code(judge, "may_compute", lambda nodes, cause: any(c.compute(cause) for c in nodes)),
+        "one-node-computes",
+    ),
+    "a process on all devices is as many ranks": (
+        code(watch, "holders", lambda tracks, step: None),
+        "deadlock-one-process",
+    ),
     "one task is one rank": (one_task_is_one_rank, "deadlock-torchrun"),
     "telemetry of many ranks is work": (one_task_is_one_rank, "silent-torchrun"),
     "a CPU phase at 0 % is a stall": (code(Cores, "awake", False), "cpu-phase-at-zero"),
+    "a process that waits in the kernel speaks for all": (
+        code(cores, "WAITS", ("spinning", "mixed")),
+        "blocked-and-computes",
+    ),
     "one rank at work is little of many": (code(cores, "ALONE", 1e9), "cpu-phase-of-one-of-many"),
     "a tenth of a core a rank is nothing": (code(cores, "ASLEEP", 1e9), "cpu-phase-thin"),
     "a level that is not known convicts nobody": (
@@ -243,7 +269,11 @@ WRONG: dict[str, tuple[Callable[[Patch], Settings | None], str]] = {
         code(watch, "sparse", lambda *args: False),
         "slow-steps-seldom-seen",
     ),
-    "a working sibling is no reason to wait": (code(core, "_sibling", lambda *args: False), "pipeline-sibling"),
+    "a working sibling is no reason to wait": (code(Neighbours, "sibling", lambda self, watch: False), "pipeline-sibling"),
+    "a sibling that is not seen at work just now is none": (
+        code(Watch, "may_work", property(lambda self: self.works)),
+        "pipeline-sibling-seen-badly",
+    ),
     "a server is a trainer": (code(judge, "_attended", lambda f: False), "idle-tensor-parallel-server"),
     "a debugger is a stall": (code(Watch, "_tracked_s", lambda self, t: None), "stopped-by-debugger"),
     "two steps on a device are one": (nobody_shares, "shared-devices"),

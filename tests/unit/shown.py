@@ -2,9 +2,9 @@
 
 from datetime import UTC
 
-from ladon_slurm.model import Action, Case, Decision, Device, Evidence, Finding, Look, Reading, Step, Verdict
+from ladon_slurm.model import Action, Case, Decision, Device, Evidence, Finding, Reading, Step, Verdict
 from ladon_slurm.show.page import Page
-from ladon_slurm.shown import DeviceRow, Snapshot, StepRow, Told
+from ladon_slurm.shown import DeviceRow, Look, Snapshot, StepRow, Told
 
 GIB = 2**30
 BOOT = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"

@@ -40,7 +40,7 @@ def line(t: float, users: dict[str, list[str]], **other) -> Tick:
         tick.device[id_] = Reading(
             util=50.0 if here else 0.0, power_w=300.0, pcie_rx_bytes=t * 1e9, procs=len(here), users=here
         )
-    tick.host = {step: HostUse(cpu_s=t, read_bytes=t * 2e6, write_bytes=0.0) for step in users}
+    tick.host = {step: HostUse(cpu_s=2 * t, read_bytes=t * 2e6, write_bytes=0.0) for step in users}
     return tick
 
 
@@ -146,7 +146,7 @@ def quiet(t: float) -> Tick:
     tick = line(t, WORK)
     for reading in tick.device.values():
         reading.util, reading.power_w, reading.pcie_rx_bytes = 100.0, 150.0, 4e12
-    tick.host = {"42.0": HostUse(cpu_s=t, read_bytes=1e12, write_bytes=0.0)}
+    tick.host = {"42.0": HostUse(cpu_s=2 * t, read_bytes=1e12, write_bytes=0.0)}
     return tick
 
 

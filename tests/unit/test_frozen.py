@@ -135,8 +135,8 @@ def frozen() -> dict:
     ("edit", "error"),
     [
         (
-            lambda f: f["classes"].update({"brain.window:Peak": 1}),
-            "brain.window:Peak is another in this version",
+            lambda f: f["classes"].update({"brain.streams:Peak": 1}),
+            "brain.streams:Peak is another in this version",
         ),
         (lambda f: f["classes"].update({"os:system": 1}), "not a detector's state"),
         (lambda f: f.update(whole={"o": ["brain.window:deque", {}]}), "not a detector's state"),

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from ladon_slurm import journal
 from ladon_slurm.config import Retention
 from ladon_slurm.journal import Journal, JournalBusyError, JournalError, NoJournal, Query, Reader
-from ladon_slurm.model import Action, Case, Decision, Evidence, Finding, JobFacts, Look, Verdict
+from ladon_slurm.model import Action, Case, Decision, Evidence, Finding, JobFacts, Verdict
+from ladon_slurm.shown import Look
 
 BOOT = "boot-1"
 

@@ -1,12 +1,18 @@
 """What people read: nothing known is hidden, nothing unknown is invented, ids stay whole."""
 
 import re
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 import shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent / "brain"))
+
+from scenes import SPIN, Scene, changes
 
 from ladon_slurm import model
 from ladon_slurm.model import Action, Beat, Device, Evidence, Reading, Verdict
@@ -262,6 +268,19 @@ def suspected(step="4217.0", **changes):
     verdict = msgspec.structs.replace(told.case.verdict, verdict="SUSPECT", t=9_920.0)
     case = msgspec.structs.replace(told.case, step=step, verdict=verdict, closed=None, outcome=None)
     return msgspec.structs.replace(told, case=case, **({"decisions": [], "actions": []} | changes))
+
+
+def test_of_a_step_on_several_nodes_it_is_said_how_it_can_be_judged_whole():
+    one, several = (changes(Scene(nodes=n).phase(3600).phase(600, SPIN))[-1] for n in (["n1"], ["n1", "n2"]))
+    text = {}
+    for verdict in (one, several):
+        told = suspected()
+        told.case = msgspec.structs.replace(told.case, verdict=verdict)
+        text[verdict.why] = " ".join(explain(told, shown.page(None)).split())
+    assert "2 nodes and only this one is seen" in several.why
+    assert "`ladon explain 4217.0 --trace NODE.jsonl.gz`" in text[several.why]
+    assert "`ladon replay` of all these files judges it whole" in text[several.why]
+    assert "ladon replay" not in text[one.why]
 
 
 def test_the_time_left_to_zombie_is_that_of_now():

@@ -20,6 +20,9 @@ def using(cores: float, **other) -> tuple[Cores]:
     return (Cores(2 * cores, 2, **other),)
 
 
+ONE_AWAKE = (Cores(0.93, 4, 4, busiest=0.9, asleep=3),)
+
+
 def facts(state="quiet", cause="spinning", quiet_s=7200.0, **other) -> Facts:
     report = Report("n1", "42.0", "r", T, state, since=T - quiet_s, cause=cause)
     step = Step("42.0", "r", nodes=other.pop("nodes", ["n1"]), special=other.pop("special", None))
@@ -73,6 +76,7 @@ def test_quiet_long_enough_is_a_zombie():
         ({"tracked_s": 0.0}, "stopped or traced"),
         ({"cause": "silent", "cores": None}, "CPU time is not known"),
         ({"cause": "silent", "cores": using(0.4)}, "0.8 CPU cores"),
+        ({"cause": "blocked", "looks": "silent", "blocked_s": 1800.0, "cores": ONE_AWAKE}, "0.9 CPU cores"),
         ({"sparse": True}, "read too seldom"),
         ({"sparse": True, "cause": "mixed"}, "read too seldom"),
         ({"productive_s": 30.0}, "seen at work for 30 of 60 s"),
@@ -101,6 +105,9 @@ def test_what_forbids_zombie_leaves_suspect_and_says_so(change, why):
         ({"quiet_s": 1800.0, "cause": "mixed"}, "ZOMBIE"),
         ({"quiet_s": 1800.0, "cause": "silent"}, "SUSPECT"),
         ({"quiet_s": 3600.0, "cause": "silent"}, "ZOMBIE"),
+        ({"cause": "blocked", "looks": "spinning", "blocked_s": 1800.0, "cores": using(1.0)}, "ZOMBIE"),
+        ({"cause": "blocked", "looks": "silent", "blocked_s": 1800.0, "cores": None}, "ZOMBIE"),
+        ({"cause": "blocked", "looks": "silent", "blocked_s": 7200.0, "cores": ONE_AWAKE}, "ZOMBIE"),
         ({"devices": 1, "gpm": True}, "ZOMBIE"),
         ({"complete": False, "was_zombie": True}, "ZOMBIE"),
         ({"sparse": True, "cause": "silent"}, "ZOMBIE"),

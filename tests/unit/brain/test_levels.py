@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scenes import RUN, SILENT, SPIN, Gpu, Scene, changes, replace, words
 
 from ladon_slurm import core
+from ladon_slurm.brain.kept import Kept
 from ladon_slurm.brain.levels import Levels, Quantile, table_level
-from ladon_slurm.brain.watch import Kept
 from ladon_slurm.brain.window import DeviceWindow
 from ladon_slurm.config import Settings
 from ladon_slurm.model import Reading

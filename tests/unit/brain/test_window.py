@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ladon_slurm.brain.window import DeviceWindow, Flow, HostWindow, Peak
+from ladon_slurm.brain.streams import Flow, Peak
+from ladon_slurm.brain.window import DeviceWindow, HostWindow
 from ladon_slurm.model import HostUse, Reading
 
 

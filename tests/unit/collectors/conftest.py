@@ -17,7 +17,7 @@ class ProcRoot:
         self.add(2, 0, comm="kthreadd")
 
     def add(self, pid, ppid, start=None, state="S", cpu=0, rss=0, comm="python", io=(0, 0, 0), cgroup="/"):
-        """(Re)write a process; `io`: rchar, read_bytes, wchar; None: the kernel refuses it."""
+        """(Re)write a process; `io`: rchar, read_bytes, wchar, write_bytes; None: the kernel refuses it."""
         folder = self.path / str(pid)
         folder.mkdir(exist_ok=True)
         start = pid * 10 if start is None else start
@@ -25,8 +25,9 @@ class ProcRoot:
         (folder / "stat").write_text(f"{pid} ({comm}) {state} {numbers}\n")
         (folder / "cgroup").write_text(f"0::{cgroup}\n")
         if io is not None:
+            rchar, read, wchar, wrote = (*io, 0)[:4]
             (folder / "io").write_text(
-                f"rchar: {io[0]}\nwchar: {io[2]}\nsyscr: 1\nsyscw: 1\nread_bytes: {io[1]}\nwrite_bytes: 0\n"
+                f"rchar: {rchar}\nwchar: {wchar}\nsyscr: 1\nsyscw: 1\nread_bytes: {read}\nwrite_bytes: {wrote}\n"
             )
 
     def end(self, pid):

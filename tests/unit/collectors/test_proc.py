@@ -163,6 +163,19 @@ def test_sums_are_over_all_processes_and_never_fall_when_one_ends(proc, table):
     assert (use.rss_bytes, use.procs) == (10 * PAGE, 2)
 
 
+def test_io_by_pages_counts_however_much_went_by_calls_before(proc, table):
+    """A mapped checkpoint or index, O_DIRECT by libaio: the calls of years say nothing of it."""
+    before = (10**12, 10**6, 10**12, 10**6)
+    proc.add(101, 100, io=before)
+    table.look([STEP])
+    first = table.use(STEP)
+    proc.add(101, 100, io=(10**12, 3 * 10**6, 10**12 + 5, 9 * 10**6))
+    table.look([STEP])
+    use = table.use(STEP)
+    assert use.read_bytes - first.read_bytes == 2 * 10**6
+    assert use.write_bytes - first.write_bytes == 8 * 10**6
+
+
 def test_cpu_per_rank_with_descendants_and_those_that_ended(proc, table):
     proc.add(101, 100, cpu=100)
     proc.add(103, 102, cpu=30)
@@ -185,10 +198,11 @@ def test_states_and_compilers(proc, table):
     proc.add(103, 100, state="t")
     proc.add(104, 100, state="Z", cpu=11)
     proc.add(105, 101, comm="cc1plus")
+    proc.add(106, 101, comm="make")
     (proc.path / "101/wchan").write_text("nfs_wait_bit_killable")
     table.look([STEP])
     use = table.use(STEP)
-    assert (use.procs, use.blocked, use.stopped, use.traced, use.compilers) == (4, 1, 1, 1, 1)
+    assert (use.procs, use.blocked, use.stopped, use.traced, use.compilers) == (5, 1, 1, 1, 1)
     assert use.wchan == {"nfs_wait_bit_killable": 1}
     assert use.cpu_s == 11 / TICKS
 

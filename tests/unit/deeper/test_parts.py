@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from ladon_slurm.children import CallError, Result
 from ladon_slurm.deeper import parts
-from ladon_slurm.model import Look
 from ladon_slurm.parse.deep import Log, Ras, Waiting, Waits
 from ladon_slurm.parse.ras import Comm, Counts, Op
+from ladon_slurm.shown import Look
 
 
 def look(part="ras", t=100.0):

@@ -31,13 +31,15 @@ OFF = Log(journald="off")
 class Node:
     """What the daemon does with the lines of a scene, without its readers."""
 
-    def __init__(self, folder: Path, scene: Scene, settings: Settings | None = None) -> None:
+    def __init__(
+        self, folder: Path, scene: Scene, settings: Settings | None = None, name: str = "n1"
+    ) -> None:
         self.settings = settings or Settings(log=OFF)
-        self.scene, self.t = scene, 0.0
+        self.scene, self.t, self.name = scene, 0.0, name
         self.journal = Journal(folder / "journal.db", "boot")
         self.folder = self.journal.samples
         self.state = core.State(
-            "n1", scene.devices, self.settings, self.journal.open_cases(), boot="boot", interval_s=scene.tick
+            name, scene.devices, self.settings, self.journal.open_cases(), boot="boot", interval_s=scene.tick
         )
         self.records = Records(
             self.journal, self.settings, self.head, lambda run: self.state.steps.get(run), self.state.docket
@@ -46,7 +48,9 @@ class Node:
         self.decisions: list[tuple] = []
 
     def head(self) -> bytes:
-        header = Header(1, "n1", self.scene.tick, "2026-11-30T02:00:00Z", list(self.scene.devices.values()))
+        header = Header(
+            1, self.name, self.scene.tick, "2026-11-30T02:00:00Z", list(self.scene.devices.values())
+        )
         header.config = {**config.show(self.settings), "kept": msgspec.to_builtins(self.state.keep())}
         header.state = freeze(self.state)
         return trace.encode(header) + trace.encode(Tick(self.t, step=self.scene.begin(STEP, RUN)))
@@ -111,6 +115,23 @@ def test_the_trace_of_a_case_replays_to_the_same_verdicts_and_decisions(node):
     assert ticks[-1].t == node.case.closed
     assert path.stat().st_mode & 0o777 == 0o600
     assert node.folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["all stand", "one goes on"])
+def test_the_traces_of_all_nodes_of_a_step_judge_it_whole(tmp_path, goes_on):
+    """What `ladon explain` tells to do about a step on several nodes, on none of which it gets beyond SUSPECT."""
+    paths, names = [], ["n1", "n2"]
+    for name, late in zip(names, (0, 120), strict=True):
+        scene = Scene(nodes=names).phase(3000 + late).phase(600, SPIN)
+        scene.phase(1800) if goes_on and late else scene.phase(1800, SPIN)
+        (tmp_path / name).mkdir()
+        node = Node(tmp_path / name, scene, name=name).run(scene.ticks)
+        assert [v[1] for v in node.made][:2] == ["HEALTHY", "SUSPECT"]
+        paths += samples_of(node.folder, node.case.id)
+        node.close()
+    assert len(paths) == 2
+    said = [v["verdict"] for v in replay(paths)["steps"][STEP]["verdicts"]]
+    assert ("ZOMBIE" in said) != goes_on, said
 
 
 def test_nothing_is_kept_of_steps_that_work(tmp_path):
