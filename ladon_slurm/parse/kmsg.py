@@ -1,8 +1,10 @@
 """The kernel's log as /dev/kmsg gives it: bytes in, records out; and what of it is about a device or process.
 
 A record is `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,...];TEXT`, followed by lines of ` KEY=VALUE`. Whatever
-user space writes into /dev/kmsg carries a facility of its own, so that an Xid cannot be made up: only
-what the kernel itself said is taken.
+user space writes into /dev/kmsg carries a facility of its own: only what the kernel itself said is taken. The
+kernel repeats words of users, too: a mount option that it does not know (anyone may try one in a user
+namespace), a process's name, a file's. None of them stands at the beginning of a message but the name, which
+has 15 bytes. So an Xid cannot be made up: what the driver says of a card is what a message *begins* with.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ ADDRESS = re.compile(
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, *(.*))?")
 BLOCKED = re.compile(r"INFO: task .*:(\d+) blocked for more than \d+ seconds")
 NAMED = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F:.]+)")
+# As long as no process's name can be, before a number in brackets follows it.
+OF_A_CARD = re.compile(r"NVRM: (?:fallen off the bus|The NVIDIA GPU |(?:GPU (?:at )?(?:PCI:)?|Xid \((?:PCI:)?)[0-9a-fA-F:.]{7,})")
 SXID = re.compile(r"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]+)\): (\d{1,6}), *(.*)")
 PID = re.compile(r"(?:\bpid[ =:]+|\bprocess |\btask [^ ]*:|[^ \[\]]\[)(\d+)", re.IGNORECASE)
 LOST = "fallen off the bus"
@@ -64,12 +68,12 @@ class Teller:
         text = record.text.replace("\\x0a", " ")  # how /dev/kmsg writes the end of a line
         if (found := xid(text)) is not None:
             return Said("xid", found.pci, found.code, text)
-        if (s := SXID.search(text)) is not None:
+        if (s := SXID.match(text)) is not None:
             return Said("sxid", address(s[1]), int(s[2]), text)
-        if (m := NAMED.search(text)) is not None and (pci := address(m[1])) is not None:
+        if (m := NAMED.match(text)) is not None and (pci := address(m[1])) is not None:
             self._named = (record.seq, pci)
-        if LOST not in text or "NVRM:" not in text:
-            odd = ANY_XID.search(text)  # its number is none: told on, to be counted
+        if LOST not in text or OF_A_CARD.match(text) is None:
+            odd = ANY_XID.match(text)  # its number is none: told on, to be counted
             return None if odd is None else Said("xid", address(odd[1]), None, text)
         own = next((address(m[0]) for m in ADDRESS.finditer(text)), None)
         if own is None and self._named is not None and 0 < record.seq - self._named[0] < NEAR:
@@ -104,7 +108,7 @@ def address(text: str) -> str | None:
 
 def xid(text: str) -> Xid | None:
     """The Xid that a message reports; None where it reports none."""
-    m = XID.search(text)
+    m = XID.match(text)
     pci = address(m[1]) if m else None
     return Xid(pci, int(m[2]), m[3] or "") if m and pci and len(m[2]) < 6 else None
 

@@ -96,6 +96,7 @@ def test_hundreds_of_lines_about_one_fault_are_one_event_a_look(log):
     "texts",
     [
         ["NVRM: GPU 0000:B3:00.0: GPU has fallen off the bus."],
+        ["NVRM: GPU at 0000:b3:00.0 has fallen off the bus."],
         [
             "NVRM: The NVIDIA GPU 0000:b3:00.0\\x0aNVRM: (PCI ID: 10de:26b5) installed in this system has\\x0a"
             "NVRM: fallen off the bus and is not responding to commands."
@@ -115,6 +116,26 @@ def test_G03_fallen_off_the_bus_without_an_xid(log, texts):
 def test_G03_a_card_that_was_named_long_before_is_not_blamed(log):
     log.say("NVRM: The NVIDIA GPU 0000:b3:00.0", *["x"] * 10, "NVRM: fallen off the bus")
     assert log.follow(Follower(), 0)[1] == [("lost", None, None)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tmpfs: Unknown parameter 'NVRM: Xid (PCI:0000:1b:00): 79'",  # mount(8) by anybody in a user namespace
+        "tmpfs: Unknown parameter 'x\\x0aNVRM: Xid (PCI:0000:1b:00): 79'",
+        "tmpfs: Unknown parameter 'NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.'",
+        "overlay: Unknown parameter 'nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal'",
+        # a process's name, and the file that it died in
+        "NVRM: The NVIDI[7]: segfault at 0 ip 0 sp 0 error 4 in 0000:1b:00.0 fallen off the bus[1000+1000]",
+        "NVRM: fallen of[7]: segfault at 0 ip 0 sp 0 error 4 in 0000:1b:00.0 fallen off the bus[1000+1000]",
+        "NVRM: GPU 0000:[7]: segfault at 0 ip 0 sp 0 error 4 in 0000:1b:00.0 fallen off the bus[1000+1000]",
+        "NVRM: Xid (PCI:[7]: segfault at 0 ip 0 sp 0 error 4 in 0000:1b:00.0 fallen off the bus[1000+1000]",
+        "NVRM: x[7]: segfault at 0 ip 0 sp 0 error 4 in 0000:1b:00.0 fallen off the bus[1000+1000]",
+    ],
+)
+def test_words_of_users_that_the_kernel_repeats_say_nothing_of_a_card(log, text):
+    log.say(text)
+    assert log.follow(Follower(), 0)[1] == []
 
 
 def test_an_nvswitch_that_speaks(log):
