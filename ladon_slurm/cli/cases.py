@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import pwd
+import re
 import sys
 import time
 from pathlib import Path
@@ -33,6 +34,9 @@ ladond does not run. `ladon explain CASE` tells the whole of one.
 MOST = 10_000
 
 
+STEP = re.compile(r"\d+(_\d+)?\.\w+")
+
+
 class Answer(Struct):
     """The answer to {"ask": "cases"}, and what --json prints."""
 
@@ -42,7 +46,7 @@ class Answer(Struct):
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--open", action="store_true", help="only what is open now")
     parser.add_argument("--kind", choices=("stall", "fault"), help="stalled steps, or faults of devices")
-    parser.add_argument("--step", metavar="JOB.STEP", help="of one step")
+    parser.add_argument("--step", metavar="JOB.STEP", help="of one step, also 16_5.0 of an array")
     parser.add_argument("--job", type=int, metavar="JOB", help="of one job")
     parser.add_argument("--user", metavar="USER", help="of one user's steps")
     parser.add_argument("--device", metavar="gpuN|UUID", help="that name a device")
@@ -67,6 +71,8 @@ def since_option(parser: argparse.ArgumentParser, default: str | None) -> None:
 def run(args: argparse.Namespace) -> int:
     if not 0 < args.count <= MOST:
         raise CommandError(f"--count {args.count}: not between 1 and {MOST}")
+    if args.step is not None and not STEP.fullmatch(args.step):
+        raise CommandError(f"--step {args.step!r}: not a step such as 4217.0, 4217.batch or 16_5.0")
     query = Query(open=args.open, kind=args.kind, step=args.step, job=args.job, device=args.device)
     query.uid = None if args.user is None else _uid(args.user)
     query.since = None if args.since is None else time.time() - args.since

@@ -27,7 +27,6 @@ examples:
   ladon digest                 the last day of this node
   ladon digest --since 7d
   clush -w @gpu -N ladon digest --json | ladon digest --join -
-
   ladon digest --config next.yaml    what other settings would have done
 
 For the site that still observes: what its settings would do if they said

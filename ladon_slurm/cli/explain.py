@@ -47,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         metavar="JOB.STEP|CASE|gpuN|NODE",
-        help="a step, a job, a case or a device of this node, or it",
+        help="a step, a job, a case or a device of this node, or the node",
     )
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="the case as one page that needs nothing else"

@@ -104,12 +104,16 @@ class Sink:
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="where to; .jsonl or .jsonl.gz")
-    parser.add_argument(
-        "--for", type=common.span, dest="span", metavar="DURATION", help="end after 90s, 10m, 2h"
-    )
+    parser.add_argument("--for", type=_span, dest="span", metavar="DURATION", help="end after 90s, 10m, 2h")
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     common.ask_options(parser)
     parser.epilog = EPILOG
+
+
+def _span(text: str) -> float:
+    if (span := common.span(text)) > 0:
+        return span
+    raise argparse.ArgumentTypeError(f"{text}: for no time at all")  # to setitimer(2) that is for ever
 
 
 def run(args: argparse.Namespace) -> int:
@@ -125,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     if first is None:
         raise CommandError("ended before a line came" if stop.asked else f"{path}: nothing was sent")
     sink = Sink(args.file, args.force)
-    if args.span:
+    if args.span is not None:
         signal.setitimer(signal.ITIMER_REAL, args.span)
     began = time.monotonic()
     try:

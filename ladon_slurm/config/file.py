@@ -63,7 +63,9 @@ def read(path: Path | None = None) -> File:
         path = DEFAULT_PATH
     try:
         text = _whole(path)
-    except (OSError, UnicodeDecodeError) as e:
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot be read: {e.strerror}") from e
+    except UnicodeDecodeError as e:
         raise ConfigError(f"{path}: cannot be read: {e}") from e
     return scan(text, str(path))
 

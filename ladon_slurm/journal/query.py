@@ -17,6 +17,11 @@ ABOUT = """SELECT doc FROM cases WHERE id = ?1 OR step = ?1
     OR closed IS NULL AND json_extract(doc, '$.node') = ?1
     ORDER BY rowid DESC LIMIT ?4"""
 
+# As `ladon cases` writes it: a task of an array by the array's number and its own, where they are known.
+OF_STEP = """(step = ? OR substr(step, instr(step, '.')) = substr(?, instr(?, '.')) AND id IN (
+    SELECT case_id FROM decisions WHERE json_extract(doc, '$.facts.array') = substr(?, 1, instr(?, '.') - 1)
+    UNION SELECT key FROM kept WHERE kind = 'facts'
+        AND json_extract(doc, '$.array') = substr(?, 1, instr(?, '.') - 1)))"""
 CLOSED_AT = "closed + (SELECT start FROM boots WHERE boots.boot = cases.boot)"
 OF_DEVICE = """(? IN (json_extract(doc, '$.finding.device'), json_extract(doc, '$.finding.label'))
     OR EXISTS (SELECT 1 FROM json_each(doc, '$.verdict.evidence')
@@ -31,7 +36,7 @@ class Query(Struct, omit_defaults=True):
 
     open: bool = False
     kind: str | None = None  # stall, fault
-    step: str | None = None  # "4217.0"
+    step: str | None = None  # "4217.0", "16_5.0"
     job: Number | None = None
     uid: Number | None = None
     device: str | None = None  # UUID, or of a fault its label
@@ -43,7 +48,7 @@ def select(q: Query) -> tuple[str, list[object]]:
     """The statement and its values; newest first."""
     equal: tuple[tuple[str, object], ...] = (
         ("kind = ?", q.kind),
-        ("step = ?", q.step),
+        (OF_STEP, q.step),
         ("json_extract(doc, '$.job') = ?", q.job),
         ("json_extract(doc, '$.uid') = ?", q.uid),
         (OF_DEVICE, q.device),

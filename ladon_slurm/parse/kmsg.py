@@ -21,7 +21,9 @@ XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, *(.*))?")
 BLOCKED = re.compile(r"INFO: task .*:(\d+) blocked for more than \d+ seconds")
 NAMED = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F:.]+)")
 # As long as no process's name can be, before a number in brackets follows it.
-OF_A_CARD = re.compile(r"NVRM: (?:fallen off the bus|The NVIDIA GPU |(?:GPU (?:at )?(?:PCI:)?|Xid \((?:PCI:)?)[0-9a-fA-F:.]{7,})")
+OF_A_CARD = re.compile(
+    r"NVRM: (?:fallen off the bus|The NVIDIA GPU |(?:GPU (?:at )?|Xid \()(?:PCI:)?[0-9a-fA-F:.]{7,})"
+)
 SXID = re.compile(r"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]+)\): (\d{1,6}), *(.*)")
 PID = re.compile(r"(?:\bpid[ =:]+|\bprocess |\btask [^ ]*:|[^ \[\]]\[)(\d+)", re.IGNORECASE)
 LOST = "fallen off the bus"

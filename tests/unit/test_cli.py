@@ -381,6 +381,12 @@ def test_record_for_a_while(ladon, daemon, folder):
     assert (folder / "t.jsonl").read_bytes().startswith(HEADER)
 
 
+def test_record_for_no_time_is_refused_and_not_for_ever(ladon, folder):
+    code, out, err = ladon("record", folder / "t.jsonl", "--for", "0")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "0: for no time at all" in err
+
+
 def test_record_keeps_what_came_when_the_daemon_hangs_up(ladon, daemon, folder):
     daemon.ticks.append(b'{"t":99.0,"cut')
     daemon.end = daemon.hang_up
@@ -581,7 +587,11 @@ def test_who_is_not_root_asks_the_daemon(ladon, daemon, monkeypatch):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--user", "no such user"], "no such user here"), (["--count", "0"], "not between 1 and 10000")],
+    [
+        (["--user", "no such user"], "no such user here"),
+        (["--count", "0"], "not between 1 and 10000"),
+        (["--step", "4217"], "not a step such as 4217.0, 4217.batch or 16_5.0"),
+    ],
 )
 def test_cases_refuses_what_cannot_be_meant(ladon, words, said):
     code, out, err = ladon("cases", *words)

@@ -530,7 +530,8 @@ def test_cases_are_found_by_step_job_array_and_node(several, what, ids):
         (Query(job=43), ["open"]), (Query(uid=7), ["open", "array"]), (Query(uid=7, open=True), ["open"]),
         (Query(device="GPU-3"), ["fault"]), (Query(device="GPU-1"), ["open"]), (Query(device="GPU-2"), []),
         (Query(since=70.0), ["open", "fault"]), (Query(since=-1e5), ["open", "fault", "array", "first"]),
-        (Query(step="' OR 1 --"), []),
+        (Query(step="' OR 1 --"), []), (Query(step="77.0"), ["array"]), (Query(step="16_5.0"), ["array"]),
+        (Query(step="16_5.1"), []), (Query(step="16_4.0"), []), (Query(step="16_5"), []),
     ],
 )  # fmt: skip
 def test_cases_are_filtered(several, query, ids):

@@ -302,7 +302,10 @@ def test_what_waits_is_not_said_to_be_only_recorded():
     text = explain(suspected(decisions=told.decisions, actions=[waits]), shown.page(None))
     assert "\nDone: nothing yet; it waits: the stop file is there\n" in text
     assert "only recorded" not in text
-    assert "Decided: nothing yet.\n\nDone: nothing yet.\n" in explain(suspected(), shown.page(None))
+    told = suspected()
+    assert "Decided: nothing yet.\n\nDone: nothing yet.\n" in explain(told, shown.page(None))
+    told.case.closed = told.case.opened + 60.0
+    assert "Decided: nothing.\n\nDone: nothing.\n" in explain(told, shown.page(None))
 
 
 def test_explain_shows_what_the_deeper_looks_found():
