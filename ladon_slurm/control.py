@@ -89,6 +89,7 @@ class Server:
             path.unlink()
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self.sock.bind(str(path))
+        self._bound = path.lstat()
         path.chmod(0o666)
         self.sock.listen(MAX_CLIENTS)
 
@@ -137,9 +138,16 @@ class Server:
     def close(self) -> None:
         for c in list(self.clients):
             self._drop(c)
+        if self.reachable():  # and not another daemon's by now
+            self.path.unlink(missing_ok=True)
         self.sock.close()
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+
+    def reachable(self) -> bool:
+        """Whether its path is still the socket that was bound here; not, where that cannot be seen."""
+        try:
+            return os.path.samestat(self.path.lstat(), self._bound)
+        except OSError:
+            return False
 
     def _accept(self, now: float) -> None:
         """Take in who calls; no more than the queue holds, for it may never be empty."""

@@ -95,6 +95,7 @@ class Daemon(Looks):
         self.t = self._keep_due = boottime()
         self.metrics = Exporter(self)
         self.ending = self.reloading = self.again = False  # again: to be started anew after the end
+        self.lost: str | None = None  # the file of the run directory that is not its own any more: it ends
         self.woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
 
@@ -119,6 +120,8 @@ class Daemon(Looks):
                 self.metrics.ticked(now)
                 alive()
                 asking = False
+                if self.lost is not None:
+                    return
             for calls in self.children:
                 calls.poll(now)
             self.server.poll(now)
@@ -139,6 +142,8 @@ class Daemon(Looks):
 
     def tick(self, t: float) -> None:
         """Everything that one moment's readings bring about."""
+        if self._lost():
+            return
         self.t = t
         self.state.docket.start = time.time() - boottime()
         self.round = seen = self.gather.take(t)
@@ -182,6 +187,19 @@ class Daemon(Looks):
             self._keep()
         if self.journal.why_not and journal.room(self.journal.path):
             self.again = self.ending = True
+
+    def _lost(self) -> bool:
+        """Whether the run directory is not its own any more: then it sees no steps, or nobody can ask it."""
+        if not rundir.holds(self.run_dir, self._held):
+            self.lost = "lock"
+        elif not self.server.reachable():
+            self.lost = "control.sock"
+        else:
+            return False
+        self.ending = True
+        how = "was removed or is another's; ladond ends without acting on, and a new start makes it anew"
+        log.error("%s %s", self.run_dir / self.lost, how)
+        return True
 
     def _publish(self) -> None:
         code, text = publish.health_line(list(self.state.findings.values()), self.sources())
@@ -232,7 +250,8 @@ class Daemon(Looks):
     def close(self) -> None:
         """End the children within bounded time. What is on its way goes on from the journal."""
         signal.set_wakeup_fd(-1)
-        self._keep()
+        if rundir.holds(self.run_dir, self._held):  # or they are another daemon's by now
+            self._keep()
         for part in (
             *(self.executor, self.looker, self.site, self.server, self.metrics, self.calls),
             *(self.gather, self.records, self.journal),

@@ -56,6 +56,14 @@ def hold(run: Path) -> int:
     return fd
 
 
+def holds(run: Path, fd: int) -> bool:
+    """Whether the run directory still has the very lock that `hold` took; not, where that cannot be seen."""
+    try:
+        return os.path.samestat((run / "lock").lstat(), os.fstat(fd))
+    except OSError:
+        return False
+
+
 def write_health(run: Path, code: int, t: float, max_age_s: float, text: str) -> None:
     """What ladon-healthcheck reads: Nagios code, CLOCK_BOOTTIME, for how long it holds. Raises OSError."""
     line = f"{code} {t:.3f} {max_age_s:.3f} {plain(text)[:160]}"

@@ -22,7 +22,7 @@ DATAGRAM = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 
 
 def main(path: Path | None) -> int:
-    """`ladon daemon`: exit status 0 when told to end, 1 when it cannot start."""
+    """`ladon daemon`: exit status 0 when told to end, 1 when it cannot start or lost its run directory."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     try:
         file = config.read(path)
@@ -49,7 +49,7 @@ def main(path: Path | None) -> int:
     if daemon.again:
         log.warning("there is room for the journal: ladond begins anew")
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 (this very command)
-    return 0
+    return 0 if daemon.lost is None else 1
 
 
 def notify(text: str) -> None:

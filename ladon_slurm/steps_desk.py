@@ -133,6 +133,7 @@ def _told(d: Daemon, step: Step) -> bytes:
     lines = {key: f"{d.file}:{line}" for key, line in d.lines.items()}
     asked = list(asked_for(step.options, d.settings.dwell, lines))
     told = tell(_subject(d, step, t), d.settings, d.node.why_not is None, t, lines, asked)
+    told.stopped = d.settings.stop_file if d.stopped() else None
     return msgspec.json.encode(told) + b"\n"
 
 

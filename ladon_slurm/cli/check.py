@@ -12,9 +12,10 @@ from ladon_slurm.show.check import Checked, check, listing, some
 from ladon_slurm.shown import Snapshot
 
 EPILOG = """\
-exit codes: 0 ok; 1 warning; 2 critical; 3 unknown (the daemon does not answer,
-is stuck, or cannot read the GPUs; of a NAME also: that is not known, or turned
-off; also a wrong command line).
+exit codes: 0 ok; 1 warning (also: nothing can be acted on, as on a full disk);
+2 critical; 3 unknown (the daemon does not answer, is stuck, or cannot read the
+GPUs; of a NAME also: that is not known, or turned off; also a wrong command
+line).
 
 examples:
   ladon check                    everything that is wrong with this node

@@ -7,6 +7,7 @@ import argparse
 from ladon_slurm.cli import common
 from ladon_slurm.policy.told import PolicyTold
 from ladon_slurm.show import policy as words
+from ladon_slurm.shown import Snapshot
 
 EPILOG = """\
 examples:
@@ -26,6 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    common.ask(args, {"ask": "status"}, Snapshot)  # a ladond that is stuck is found out without the long wait
     request = {"ask": "policy", "what": args.what}
     line, told = common.ask(args, request, PolicyTold, timeout=common.LATER_S)
     print(line.decode().rstrip("\n") + "\n" if args.json else words.show(told, common.page()), end="")

@@ -53,6 +53,7 @@ class PolicyTold(Struct):
     rules: list[RuleSaid]
     facts: JobFacts | None
     why_no_facts: str | None  # None: nothing hangs on them
+    stopped: str | None = None  # the STOP file, where it is there
 
 
 class HoldTold(Struct):

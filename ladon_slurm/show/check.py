@@ -54,16 +54,17 @@ def check(snap: Snapshot, now: float) -> Checked:
     worst_first = sorted(snap.findings, key=lambda f: f.severity != "critical")  # a pager cuts the end off
     said = [f"{_where(f)} {f.check}: {f.text} ({f.fix})" for f in worst_first]
     severities = {f.severity for f in snap.findings}
+    idle = [f"nothing is acted on: {snap.acting}"] if snap.acting else []
     dark = [f"{name}: {state}" for name, state in sorted(snap.sources.items()) if state != "ok"]
     dark += [f"{row.name}: {row.why or 'unknown'}" for row in snap.checks if _site_unknown(row)]
     if late(snap, now):
         return Checked(3, _late(snap, now))
-    code = 2 if "critical" in severities else 1 if severities else 3 if dark else 0
+    code = 2 if "critical" in severities else 1 if severities or idle else 3 if dark else 0
     steps = count(len(snap.steps), "step")
     stalled = sum(row.verdict is not None and row.verdict.verdict == "ZOMBIE" for row in snap.steps)
     calm = f"{snap.node}: {count(len(snap.devices), 'device')}, {steps}, {stalled} stalled"
     perf = f"devices={len(snap.devices)} steps={len(snap.steps)} stalled={stalled} findings={len(said)}"
-    return Checked(code, "; ".join([*said, *dark]) or calm, perf)
+    return Checked(code, "; ".join([*said, *idle, *dark]) or calm, perf)
 
 
 def some(snap: Snapshot, names: Sequence[str], now: float) -> Checked:

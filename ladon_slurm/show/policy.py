@@ -17,6 +17,9 @@ def show(told: PolicyTold, page: Page) -> str:
     step = told.step
     head = f"step {clean(step.id)} of {page.user(step.uid)} on {clean(told.node)}, mode {told.mode}"
     lines = [head, *_job(told, page), ""]
+    if told.stopped is not None:
+        stop = f"STOP: {told.stopped} is there; nothing of what follows is done until it is removed."
+        lines = [*page.wrap(stop, 2, first=""), *lines]
     for would in told.would:
         lines += _would(would, len(told.would) > 1, page)
     if told.held is not None:

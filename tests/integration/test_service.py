@@ -271,6 +271,32 @@ def test_the_watchdog_hears_of_each_tick_and_not_of_stuck_readers(tmp_path):
                 ladond.terminate()
 
 
+def test_a_run_directory_taken_away_ends_it_with_1_and_a_new_start_makes_it_anew(tmp_path):
+    """As systemd would start it again (Restart=on-failure)."""
+    conf, run = tmp_path / "ladon.yaml", tmp_path / "run"
+    conf.write_text(
+        f"node_name: n9\nrun_dir: {run}\nstate_dir: {tmp_path}/state\ntick: 0.2s\nslurm: {{client: cli}}\n"
+    )
+    argv = [*parts.ladon(), "daemon", "--config", str(conf)]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        env = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
+        for n, anew in enumerate((False, True)):
+            with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) as ladond:
+                try:
+                    said(sock, b"READY=1")
+                    run.rename(tmp_path / f"away{n}")
+                    if anew:
+                        (run / "n9").mkdir(parents=True)
+                    _, err = ladond.communicate(timeout=120)
+                finally:
+                    ladond.kill()
+            assert ladond.returncode == 1, err
+            assert f"ERROR: {run}/n9/lock was removed or is another's; ladond ends" in err
+            assert "Traceback" not in err
+            assert [p.name for p in run.rglob("*")] == (["n9"] if anew else [])
+
+
 def test_a_second_ladond_refuses_in_one_line_whatever_of_it_is_the_same(cluster, tmp_path):
     """The same settings; another state_dir, and so another journal; another run_dir with the same journal."""
     node = cluster.node("n1")

@@ -308,6 +308,32 @@ def test_check_is_ok_without_findings(ladon, daemon):
     )  # fmt: skip
 
 
+def test_check_warns_while_nothing_can_be_acted_on(ladon, daemon):
+    full = "journal.db: cannot be written: database or disk is full"
+    daemon.snap = msgspec.structs.replace(daemon.snap, findings=[], sources={}, acting=full)
+    code, out, _ = ladon("check")
+    assert (code, out.partition(" | ")[0]) == (1, f"LADON WARNING - nothing is acted on: {full}")
+    broken = young(shown.snapshot()).findings
+    daemon.snap = msgspec.structs.replace(daemon.snap, findings=broken)
+    code, out, _ = ladon("check")
+    assert code == 2
+    assert f"; nothing is acted on: {full}" in out
+
+
+def test_policy_of_a_daemon_that_is_stuck_is_not_waited_for_as_for_slurmctld(ladon, folder, monkeypatch):
+    """The long wait is for an answer that slurmctld has to be asked for."""
+    (folder / "n1").mkdir()
+    (folder / "n1" / "control.sock").touch()
+
+    def silent(path, request, timeout):
+        raise control.ControlError(f"{path}: no answer within {timeout:g} s")
+
+    monkeypatch.setattr(control, "ask", silent)
+    code, _, err = ladon("policy", "4217.0")
+    assert code == 1
+    assert err.endswith("control.sock: no answer within 10 s\n")
+
+
 def test_check_without_a_daemon_is_unknown_and_not_critical(ladon):
     code, out, err = ladon("check")
     assert (code, err) == (3, "")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import subprocess
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ladon_slurm import core
+from ladon_slurm import core, rundir
 from ladon_slurm.cases import AGAIN_S
 from ladon_slurm.children import boottime
 from ladon_slurm.config import Settings, Slurm
@@ -74,6 +75,64 @@ def test_a_STOP_file_that_cannot_be_looked_for_stops_and_ends_nothing(daemon, tm
 def test_gpus_that_are_read_by_other_means_are_a_note(daemon, seen, note):
     daemon.round = Round(seen, HostSeen("ok"))
     assert daemon.desk.snapshot().notes == note
+
+
+def test_a_STOP_file_is_told_with_a_steps_policy(daemon, tmp_path):
+    daemon.settings = replace(daemon.settings, stop_file=str(tmp_path / "STOP"))
+    event = StepEvent("42.0", "start", run=RUN)
+    daemon.known.runs[RUN] = event
+    advance(daemon.state, Tick(1.0, step=event))
+
+    def stopped():
+        line, _ = daemon.desk.answer(Request("policy", what="42.0", uid=0))
+        return msgspec.json.decode(line)["stopped"]
+
+    assert stopped() is None
+    (tmp_path / "STOP").touch()
+    assert stopped() == str(tmp_path / "STOP")
+
+
+def gone(run):
+    """Removed, and another ladond there by now."""
+    shutil.rmtree(run)
+    rundir.make(run.parent, run.name)
+    (run / "control.sock").touch()
+    os.close(rundir.hold(run))
+
+
+@pytest.mark.parametrize(
+    ("take", "named"),
+    [
+        (shutil.rmtree, "lock"),
+        (gone, "lock"),
+        (lambda run: (run / "lock").unlink(), "lock"),
+        (lambda run: (run / "control.sock").unlink(), "control.sock"),
+        (lambda run: [(run / "control.sock").unlink(), (run / "control.sock").touch()], "control.sock"),
+    ],
+    ids=["removed", "anothers", "lock", "socket", "anothers socket"],
+)
+def test_a_run_directory_that_is_not_its_own_any_more_ends_it_before_it_acts(
+    tmp_path, monkeypatch, caplog, take, named
+):
+    """It would be blind, could not be asked or stopped, and another ladond may be there by now."""
+    made, acted = make(tmp_path), []
+    end = lambda: setattr(made, "ending", True)  # noqa: E731 (after one tick, whatever comes of it)
+    try:
+        monkeypatch.setattr(made.executor, "tick", acted.append)
+        made.run(end)
+        assert (len(acted), made.lost) == (1, None)
+        made.ending = False
+        take(made.run_dir)
+        there = sorted(made.run_dir.rglob("*"))
+        monkeypatch.setattr(made.calls, "poll", lambda now: made.lost and acted.append(now))
+        made.run(end)
+        assert (len(acted), made.lost, made.again) == (1, named, False)
+        (said,) = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+        assert said.startswith(f"{made.run_dir / named} was removed or is another's; ladond ends")
+    finally:
+        made.close()
+    if take in (shutil.rmtree, gone):
+        assert sorted(made.run_dir.rglob("*")) == there, "what is there now is another's"
 
 
 def test_an_instance_that_is_no_more_is_not_shown_as_a_steps(daemon):

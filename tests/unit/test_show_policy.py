@@ -65,6 +65,16 @@ def test_observe_and_a_hold_are_said():
     assert "held for 30 min by its owner" in text
 
 
+def test_a_STOP_file_is_the_first_word():
+    told = tell(Subject("n1", STEP, "silent", job=JOB), parse(SITE), True, 100.0, {})
+    assert policy.show(told, page()).startswith("step 4217.0")
+    told.stopped = "/etc/ladon/STOP"
+    text = " ".join(policy.show(told, page()).split())
+    assert text.startswith(
+        "STOP: /etc/ladon/STOP is there; nothing of what follows is done until it is removed. step 4217.0"
+    )
+
+
 def test_its_prose_keeps_to_eighty_columns():
     text = shown(Subject("n1", STEP, "spinning", job=JOB))
     assert max(map(len, text.splitlines())) <= 80
