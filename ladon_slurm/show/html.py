@@ -118,14 +118,14 @@ def _evidence(told: Told) -> list[str]:
 def _looked(told: Told, page: Page) -> list[str]:
     if not told.looks:
         return []
-    out = [f"<h2>{words.LOOKED_DEEPER}</h2>", "<div class='wide'><table>"]
+    out = [f"<h2>{words.LOOKED_DEEPER}</h2>", "<table>"]
     for look in told.looks:
         says = f"{words.LOOKED[look.part]}: {look.says or look.why or UNKNOWN}"
         lines = "\n".join(map(_e, look.lines))
         below = f"<pre>{lines}</pre>" if lines else ""
         at = page.at(look.t, told.case.boot)
         out.append(f"<tr><td class='time'>{_e(at)}</td><td>{_e(says)}{below}</td></tr>")
-    return [*out, "</table></div>"]
+    return [*out, "</table>"]
 
 
 def _row(cells: Sequence[str], tag: str) -> str:
