@@ -25,6 +25,7 @@ def html(told: Told, page: Page, plots: Plots | None, why_none: str, made_by: st
     """The whole page of a case. `why_none`: why there are no plots, where there are none."""
     page = words.of_boot(told, page)
     case = told.case
+    none = "Nothing yet." if case.closed is None else "Nothing."
     title = f"case {case.id}: {'step ' if case.kind == 'stall' else ''}{name(told)} on {case.node}"
     body = [
         f"<header><h1>{_e(title)} {_badge(told)}</h1>",
@@ -36,9 +37,9 @@ def html(told: Told, page: Page, plots: Plots | None, why_none: str, made_by: st
         *_evidence(told),
         *_looked(told, page),
         "<h2>Decided</h2>",
-        *_lines(((d.t, case.boot, words.decision(d)) for d in told.decisions), page, "Nothing yet."),
+        *_lines(((d.t, case.boot, words.decision(d)) for d in told.decisions), page, none),
         "<h2>Done</h2>",
-        *_lines(_events(told), page, "Nothing; it is only recorded." if told.decisions else "Nothing yet."),
+        *_lines(_events(told), page, "Nothing; it is only recorded." if told.decisions else none),
         f"<footer>{_e(made_by)}</footer>",
     ]
     return "\n".join([
