@@ -37,7 +37,10 @@ def stalled(
     flag = cluster.work / name
     given = "" if ladon is None else f"--ladon={ladon}"
     job = cluster.sbatch(
-        f"{through} srun {given} {command.format(flag=flag)}; echo ended $?", nodelist="n1", gres="gpu:h100:2", **opts
+        f"{through} srun {given} {command.format(flag=flag)}; echo ended $?",
+        nodelist="n1",
+        gres="gpu:h100:2",
+        **opts,
     )
     cluster.await_verdict(f"{job}.0", "HEALTHY")
     before()

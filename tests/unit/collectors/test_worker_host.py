@@ -24,7 +24,9 @@ if pid == 0:
     os._exit(0)
 os.waitpid(pid, 0)
 """
-NOTEBOOK = STEPD.replace("    os.read(os", '    open("/proc/self/comm", "w").write("jupyter-lab")\n    os.read(os')
+NOTEBOOK = STEPD.replace(
+    "    os.read(os", '    open("/proc/self/comm", "w").write("jupyter-lab")\n    os.read(os'
+)
 
 
 def start_of(pid):
