@@ -100,6 +100,7 @@ install-files:
 	for file in plugstack.conf slurm.conf.snippet ladon.rules.yml; do \
 		sed 's|/usr/local|$(PREFIX)|g' etc/$$file >"$(DESTDIR)$(PREFIX)/share/ladon/$$file" || exit; \
 	done
+	install -D -m 0644 -t "$(DESTDIR)$(PREFIX)/share/ladon/tmpfiles.d" etc/tmpfiles.d/ladon.conf
 	sed 's|/usr/local|$(PREFIX)|g' etc/ladond.service \
 		>"$(DESTDIR)$(PREFIX)/lib/systemd/system/ladond.service"
 

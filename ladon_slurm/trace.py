@@ -30,10 +30,10 @@ _tick = msgspec.json.Decoder(Tick, strict=False)
 
 
 class TraceError(Exception):
-    """A trace that cannot be read. str() is `file:line: text` for people."""
+    """A trace that cannot be read. str() is `file:line: text` for people, or `file: text`."""
 
     def __init__(self, path: str, line: int, text: str) -> None:
-        super().__init__(f"{path}:{line}: {text}")
+        super().__init__(f"{path}:{line}: {text}" if line else f"{path}: {text}")
         self.path = path
         self.line = line
 

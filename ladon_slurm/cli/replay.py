@@ -41,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings to judge with")
     parser.add_argument("--plot", type=Path, metavar="OUT", help="a picture: out.svg or out.png")
+    parser.add_argument("--force", action="store_true", help="draw over a picture that is there")
     common.json_option(parser)
     parser.epilog = EPILOG
 
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     from ladon_slurm.lab.replay import replay
     from ladon_slurm.show.replay import replay as shown
 
+    if args.plot is not None and args.plot.exists() and not args.force:
+        raise CommandError(f"{args.plot}: is there already; --force draws over it")
     files = _files(args.files)
     with Reader(files[0]) as first:
         start, header = first.start, first.header

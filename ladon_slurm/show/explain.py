@@ -32,6 +32,7 @@ NAMES = {
 }
 NO_SIGN = ("ranks", "blocked")  # what is never progress: for people alone
 LEVELS = {"loaded_idle": "loaded idle", "working": "working", "working_links": "links at work"}
+LOOKED_DEEPER = "Looked deeper, for people (only NCCL counts that rise reach the verdict)"
 LOOKED = {"wait_channels": "wait channels", "kernel_log": "kernel log", "py_spy": "py-spy", "ras": "NCCL RAS"}
 DID = {
     "log": "record it",
@@ -220,7 +221,7 @@ def _looked(looks: Sequence[Look], case: Case, page: Page) -> list[str]:
     """What the deeper looks found: each part, when, what it comes to, and its lines below."""
     if not looks:
         return []
-    lines = ["", *page.wrap("Looked deeper, for people (only NCCL counts that rise reach the verdict)")]
+    lines = ["", *page.wrap(LOOKED_DEEPER)]
     for look in looks:
         head = f"  {page.at(look.t, case.boot)}  {LOOKED[look.part]}: "
         lines += page.wrap(look.says or look.why or UNKNOWN, 23, first=head)

@@ -25,6 +25,7 @@ def html(told: Told, page: Page, plots: Plots | None, why_none: str, made_by: st
     """The whole page of a case. `why_none`: why there are no plots, where there are none."""
     page = words.of_boot(told, page)
     case = told.case
+    none = "Nothing yet." if case.closed is None else "Nothing."
     title = f"case {case.id}: {'step ' if case.kind == 'stall' else ''}{name(told)} on {case.node}"
     body = [
         f"<header><h1>{_e(title)} {_badge(told)}</h1>",
@@ -34,10 +35,11 @@ def html(told: Told, page: Page, plots: Plots | None, why_none: str, made_by: st
         "<h2>Samples</h2>",
         *(_plots(told, page, plots) if plots is not None else [f"<p class='none'>{_e(why_none)}</p>"]),
         *_evidence(told),
+        *_looked(told, page),
         "<h2>Decided</h2>",
-        *_lines(((d.t, case.boot, words.decision(d)) for d in told.decisions), page, "Nothing yet."),
+        *_lines(((d.t, case.boot, words.decision(d)) for d in told.decisions), page, none),
         "<h2>Done</h2>",
-        *_lines(_events(told), page, "Nothing; it is only recorded." if told.decisions else "Nothing yet."),
+        *_lines(_events(told), page, "Nothing; it is only recorded." if told.decisions else none),
         f"<footer>{_e(made_by)}</footer>",
     ]
     return "\n".join([
@@ -112,6 +114,19 @@ def _evidence(told: Told) -> list[str]:
     out.append("</table></div>")
     texts = [words.known(v.evidence), *words.learnt(v.evidence, labels)]
     return out + [f"<p class='small'>{_e(text[0].upper() + text[1:])}</p>" for text in texts if text]
+
+
+def _looked(told: Told, page: Page) -> list[str]:
+    if not told.looks:
+        return []
+    out = [f"<h2>{words.LOOKED_DEEPER}</h2>", "<table>"]
+    for look in told.looks:
+        says = f"{words.LOOKED[look.part]}: {look.says or look.why or UNKNOWN}"
+        lines = "\n".join(map(_e, look.lines))
+        below = f"<pre>{lines}</pre>" if lines else ""
+        at = page.at(look.t, told.case.boot)
+        out.append(f"<tr><td class='time'>{_e(at)}</td><td>{_e(says)}{below}</td></tr>")
+    return [*out, "</table>"]
 
 
 def _row(cells: Sequence[str], tag: str) -> str:

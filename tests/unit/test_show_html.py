@@ -88,12 +88,12 @@ def test_it_needs_no_network_and_no_scripts():
 
 
 def test_it_holds_the_case_its_evidence_and_what_was_done():
-    text = Parsed(whole(drawn=plots())).text
+    text = Parsed(whole(replace(shown.stall(), looks=shown.LOOKS), plots())).text
     for words in (
         "case 7k2fq3: step 4217.0 on n1", "ZOMBIE spinning", "of user alice made no progress",
         "Look there first: rank 3 uses 0.02 cores", "power share", "2.1 kB/s", "unsupported",
         "Learnt of gpu0: loaded idle 121 W", "stalled for 30 min", "sent TERM to step 4217.0", "done: the step is gone",
-        "made by a test",
+        "Looked deeper", "wait channels: 2 processes, 9 threads, none blocked", "py-spy: not installed", "made by a test",
     ):  # fmt: skip
         assert words in text, words
 
@@ -117,7 +117,10 @@ def test_nothing_that_anybody_wrote_becomes_markup(evil):
     decisions = [Decision(10_000.0, case.id, "cancel", False, evil, evil)]
     actions = [replace(told.actions[0], outcome=evil), replace(told.actions[0], ended=None, waiting=evil)]
     device = Device(shown.card(0).id, index=0, name=evil)
-    made = replace(told, case=case, label=evil, decisions=decisions, actions=actions, devices=[device])
+    looks = [replace(shown.LOOKS[0], says=evil, lines=[evil])]
+    made = replace(
+        told, case=case, label=evil, decisions=decisions, actions=actions, devices=[device], looks=looks
+    )
     plain = replace(made, case=replace(case, step="1.x", node="x", outcome="x"), label="x")
     tags = [(tag, sorted(attrs)) for tag, attrs in Parsed(whole(made, plots(evil))).tags]
     same = [(tag, sorted(attrs)) for tag, attrs in Parsed(whole(plain, plots("gpu0"))).tags]

@@ -200,7 +200,7 @@ def test_recording_without_a_step_or_a_reading_is_drawn_too(tmp_path, capsys):
     path.write_bytes(trace.encode(HEADER))
     assert run(capsys, "replay", path, "--plot", tmp_path / "x.svg")[0] == 0
     path.write_bytes(trace.encode(HEADER) + trace.encode(Tick(5.0, device={"GPU-0": Reading(util=0.0, power_w=0.0)}, beat={"42.0": Beat(0)})))  # fmt: skip
-    assert run(capsys, "replay", path, "--plot", tmp_path / "x.svg")[0] == 0
+    assert run(capsys, "replay", path, "--force", "--plot", tmp_path / "x.svg")[0] == 0
     assert "no step was judged" in (tmp_path / "x.svg").read_text()
 
 
@@ -211,6 +211,10 @@ def test_picture_of_another_kind_is_refused_before_the_work(stall, tmp_path, cap
 
 
 def test_picture_that_cannot_be_written_is_an_error_in_a_line(stall, tmp_path, capsys):
+    (tmp_path / "n1.svg").touch()
+    code, _, err = run(capsys, "replay", stall, "--plot", tmp_path / "n1.svg")
+    assert (code, err) == (1, f"ladon: {tmp_path}/n1.svg: is there already; --force draws over it\n")
+    assert run(capsys, "replay", stall, "--force", "--plot", tmp_path / "n1.svg")[0] == 0
     there = tmp_path / "nowhere" / "n1.svg"
     code, _, err = run(capsys, "replay", stall, "--plot", there)
     assert code == 1
