@@ -358,11 +358,16 @@ class ProcTable:
         is first called like a server that is done at once.
         """
         run = self.runs[r.run]
-        if run.found is None:
+        if run.found is not None:
+            return
+        kinds = {(p.comm, p.tty) for p in run.members.values() if p.live}
+        new = not run.named and any(comm.startswith(SERVERS) for comm, _ in kinds)
+        run.named |= new
+        if sockets or new:
             live = [(p.pid, p.comm, p.tty) for p in run.members.values() if p.live]
-            new = not run.named and any(comm.startswith(SERVERS) for _, comm, _ in live)
-            run.named |= new
-            run.found = class_of(self.proc, live, most if sockets or new else 0)
+            run.found = class_of(self.proc, live, most)
+        else:
+            run.found = class_of(self.proc, ((0, *kind) for kind in kinds), 0)
 
     def line(self, r: Registration, most: int = 1 << 30) -> tuple[HostLine, HostUse]:
         """`most`: processes and ranks that are told one by one; all of them are in the sums."""
