@@ -248,6 +248,7 @@ class Verdict(Struct, omit_defaults=True):
     since: float | None = None  # t since when there has been no progress
     why: str | None = None  # why not more, or why not known; one line for people
     dwell_s: float | None = None  # how long quiet has to last for ZOMBIE
+    patient: str | None = None  # why `dwell_s` is a multiple of the setting, where it is
     asked_s: float | None = None  # the step's `window=`, where it is less than the site's least or ...
     most_s: float | None = None  # ... more than this, the site's most
     suspect: str | None = None  # which node, device or rank does not do what the others do

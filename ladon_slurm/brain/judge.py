@@ -29,6 +29,10 @@ from ladon_slurm.model import (
 )
 
 PATIENT = 4.0  # times the dwell, where something speaks for waiting
+SIBLING = "another step of its job may be at work"
+BLIND = "a GPU of it tells nothing, and only its beats speak"
+COMPUTES = "by its CPU use a rank may compute"
+WARM = "a GPU of it drew more power than little"
 
 
 class Facts(Struct):
@@ -108,11 +112,20 @@ def dwell_of(f: Facts, cause: Cause, dwell: Dwell) -> float:
             least *= PATIENT
     if cause == "no-beat" and f.pace is not None and f.pace.limit is not None:
         least = max(least if window is None else window, f.pace.limit)
-        if f.blind:
-            least *= PATIENT  # nothing but its beats speaks for it
-    if may_compute(f.cores or (), cause) or (f.warm and cause in ("spinning", "mixed")):
-        least *= PATIENT
+    least *= PATIENT ** sum(words != SIBLING for words in _patient(f, cause))
     return max(least, 2 * f.healed_s)
+
+
+def _patient(f: Facts, cause: Cause) -> list[str]:
+    """What speaks for waiting, in words: for each the dwell is fourfold."""
+    words = [SIBLING] if f.sibling and f.terms.window_s is None else []
+    if f.blind and cause == "no-beat" and f.pace is not None and f.pace.limit is not None:
+        words.append(BLIND)
+    if may_compute(f.cores or (), cause):
+        words.append(COMPUTES)
+    elif f.warm and cause in ("spinning", "mixed"):
+        words.append(WARM)
+    return words
 
 
 def _unused(v: Verdict, f: Facts, dwell: Dwell) -> None:
@@ -139,7 +152,9 @@ def _quiet(v: Verdict, f: Facts, since: float, dwell: Dwell) -> None:
             v.why = f"no sign of progress in the {quiet:.0f} s since enough is known"
         return
     rules = _rules(f, rule)
-    v.cause, v.since, v.dwell_s = cause, since, max(dwell_of(f, r, dwell) for r in rules)
+    longest = max(rules, key=lambda r: dwell_of(f, r, dwell))
+    v.cause, v.since, v.dwell_s = cause, since, dwell_of(f, longest, dwell)
+    v.patient = "; ".join(_patient(f, longest)) or None
     v.suspect = f.report.suspect
     asked = f.terms.window_s
     if asked is not None and asked < dwell.shortest and cause != "no-beat":

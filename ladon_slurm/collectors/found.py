@@ -28,14 +28,18 @@ LISTEN = b"0A"
 def class_of(proc: str, members: Iterable[tuple[int, bytes, bool]], most: int = PIDS_MAX) -> StepClass | None:
     """The class that the live processes of a step show: (pid, comm, has a terminal) each.
 
-    `most`: of how many the sockets are looked at.
+    `most`: of how many the sockets are looked at. Of a server whose sockets are closed to us nobody knows
+    whether it listens: it counts as one that does, for unknown never acts.
     """
     seen = list(members)
     if any(tty or comm.startswith(NOTEBOOKS) for _, comm, tty in seen):
         return "interactive"
     if any(comm.startswith(SERVERS) for _, comm, _ in seen):
         pids = [pid for pid, _, _ in seen]
-        return "serve" if listens(proc, pids[: min(most, PIDS_MAX)]) else None
+        try:
+            return "serve" if listens(proc, pids[: min(most, PIDS_MAX)]) else None
+        except PermissionError:
+            return "serve"
     return None
 
 
@@ -64,7 +68,10 @@ def listening(proc: str, pid: int) -> set[bytes]:
 
 
 def opened(proc: str, pid: int) -> Iterator[bytes]:
-    """Inodes of the sockets that a process has open. Never all of its files: it may have a million."""
+    """Inodes of the sockets that a process has open. Never all of its files: it may have a million.
+
+    PermissionError where they are closed to us.
+    """
     folder = f"{proc}/{pid}/fd"
     try:
         with os.scandir(folder) as entries:
@@ -73,5 +80,7 @@ def opened(proc: str, pid: int) -> Iterator[bytes]:
                     target = os.readlink(os.fsencode(f"{folder}/{entry.name}"))
                     if target.startswith(b"socket:["):
                         yield target[8:-1]
+    except PermissionError:
+        raise
     except OSError:
         return

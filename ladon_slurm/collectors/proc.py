@@ -15,7 +15,7 @@ from itertools import islice
 from msgspec import Struct, field
 
 from ladon_slurm.collectors import freezer
-from ladon_slurm.collectors.found import PIDS_MAX, class_of
+from ladon_slurm.collectors.found import PIDS_MAX, SERVERS, class_of
 from ladon_slurm.model import HostUse
 from ladon_slurm.parse.answers import By, HostLine, Member, StepClass
 from ladon_slurm.parse.cgroup import step_of_cgroup
@@ -77,6 +77,7 @@ class Run(Struct):
 
     members: dict[int, Process] = field(default_factory=dict)
     found: StepClass | None = None  # once found it stays
+    named: bool = False  # one of its processes has been called like a server
     cpu: int = 0
     read: int = 0
     written: int = 0
@@ -350,12 +351,23 @@ class ProcTable:
                 found[name] = found.get(name, 0) + 1
         return found or None
 
-    def find(self, r: Registration, most: int = PIDS_MAX) -> None:
-        """See whether the run's processes show what it is; too dear for every tick."""
+    def find(self, r: Registration, most: int = PIDS_MAX, sockets: bool = True) -> None:
+        """See whether the run's processes show what it is, at each look: not looked at yet must never act.
+
+        `sockets`: look for a server's listening one again, which is too dear for every tick. When a process
+        is first called like a server that is done at once.
+        """
         run = self.runs[r.run]
-        if run.found is None:
-            live = (p for p in run.members.values() if p.live)
-            run.found = class_of(self.proc, ((p.pid, p.comm, p.tty) for p in live), most)
+        if run.found is not None:
+            return
+        kinds = {(p.comm, p.tty) for p in run.members.values() if p.live}
+        new = not run.named and any(comm.startswith(SERVERS) for comm, _ in kinds)
+        run.named |= new
+        if sockets or new:
+            live = [(p.pid, p.comm, p.tty) for p in run.members.values() if p.live]
+            run.found = class_of(self.proc, live, most)
+        else:
+            run.found = class_of(self.proc, ((0, *kind) for kind in kinds), 0)
 
     def line(self, r: Registration, most: int = 1 << 30) -> tuple[HostLine, HostUse]:
         """`most`: processes and ranks that are told one by one; all of them are in the sums."""

@@ -60,8 +60,7 @@ def host() -> Answer:
         for r in seen.ended:
             yield encoder.encode(Line(step=replace(r, tasks=[]), alive=False))
         for r in seen.live:
-            if request.slow:
-                table.find(r, searched[r.run])
+            table.find(r, searched[r.run], sockets=request.slow)
             yield tagged(b"host", *table.line(r, most[r.run]))
         if (moved := net.look(request.slow)) is not None:
             yield encoder.encode(Line(net=moved))

@@ -188,8 +188,9 @@ def sentences(case: Case, v: Verdict, page: Page) -> list[str]:
     """A stall in sentences."""
     found = [f"{_quiet(case, v, page)}{f': {CAUSES[v.cause]}' if v.cause else ''}."]
     if v.dwell_s is not None:
+        late = f", so late because {v.patient}" if v.patient else ""
         least = f" ({bounded_window(v)})" if v.asked_s is not None else ""
-        found.append(f"ZOMBIE is said after {duration(v.dwell_s)} without progress{least}.")
+        found.append(f"ZOMBIE is said after {duration(v.dwell_s)} without progress{late}{least}.")
     open_now = case.closed is None and page.ago(v.t, case.boot) is not None
     if reason := why(v, page.now if open_now else math.inf):
         found.append(reason[0].upper() + reason[1:] + ".")

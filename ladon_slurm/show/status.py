@@ -197,7 +197,8 @@ def why(v: Verdict, now: float) -> str:
     if v.verdict == "SUSPECT" and not v.why and v.since is not None and v.dwell_s is not None:
         left = v.since + v.dwell_s - now
         if left > 0:
-            said.append(f"ZOMBIE in {duration(left)} without progress")
+            late = f" (so late because {v.patient})" if v.patient else ""
+            said.append(f"ZOMBIE in {duration(left)} without progress{late}")
             said += [bounded_window(v)] if v.asked_s is not None else []
     return "; ".join(said)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.slurm
 
 SHORT = {key: CONFIG[key] for key in ("thresholds", "dwell", "levels")}
 PAIR = "play train --gpus 0,1 --stall-on {flag}"
+TERMINAL = f"{sys.executable} -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))'"
 
 
 def stalled(
@@ -25,13 +27,20 @@ def stalled(
     ladon: str | None = "cancel",
     command: str = PAIR,
     before: Callable[[], None] = lambda: None,
+    through: str = "",
     **opts: object,
 ) -> int:
-    """A job of one step that worked and now is in a deadlock; the job's id. `before`: done before it stalls."""
+    """A job of one step that worked and now is in a deadlock; the job's id. `before`: done before it stalls.
+
+    `through`: what starts srun.
+    """
     flag = cluster.work / name
     given = "" if ladon is None else f"--ladon={ladon}"
     job = cluster.sbatch(
-        f"srun {given} {command.format(flag=flag)}; echo ended $?", nodelist="n1", gres="gpu:h100:2", **opts
+        f"{through} srun {given} {command.format(flag=flag)}; echo ended $?",
+        nodelist="n1",
+        gres="gpu:h100:2",
+        **opts,
     )
     cluster.await_verdict(f"{job}.0", "HEALTHY")
     before()
@@ -119,6 +128,17 @@ def test_K01_a_batch_step_is_told_and_never_cancelled(enforcing):
     assert enforcing.show("job", job)["JobState"] == "RUNNING"
     assert f"{job}.batch" in enforcing.steps(job)
     assert enforcing.signals("n1", f"{job}.batch") == []
+    ends(enforcing, job)
+
+
+def test_a_step_with_a_terminal_is_known_from_its_first_second(enforcing):
+    """It was looked for once a minute, and a step that spun before that was cancelled."""
+    job = stalled(enforcing, "pty", ladon="cancel,window=2s", command=f"--pty {PAIR}", through=TERMINAL)
+    enforcing.await_verdict(f"{job}.0", "SUSPECT")
+    verdict = enforcing.await_(lambda: long_suspect(enforcing, job), 30, "SUSPECT for three times the dwell")
+    assert "interactive step" in verdict["why"]
+    assert decisions(enforcing, "n1", f"{job}.0") == []
+    assert enforcing.signals("n1", f"{job}.0") == []
     ends(enforcing, job)
 
 

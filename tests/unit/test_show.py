@@ -243,6 +243,19 @@ def test_a_window_under_the_sites_least_is_told():
     assert why(lowered, 10_400.0) == f"ZOMBIE in 20 min without progress; {most}"
 
 
+def test_why_a_dwell_is_longer_than_the_setting_is_told():
+    verdict = msgspec.structs.replace(
+        suspected().case.verdict, patient="another step of its job may be at work"
+    )
+    told = suspected()
+    told.case = msgspec.structs.replace(told.case, verdict=verdict)
+    late = "so late because another step of its job may be at work"
+    assert f"ZOMBIE is said after 30 min without progress, {late}." in explain(
+        told, shown.page(None, now=10_400.0)
+    )
+    assert why(verdict, 10_400.0) == f"ZOMBIE in 20 min without progress ({late})"
+
+
 def test_a_warning_and_what_came_of_an_undrain_are_told_as_such():
     told = shown.stall()
     (row,) = told.actions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from ladon_slurm.brain.beats import Pace
 from ladon_slurm.brain.cores import TELEMETRY, Cores
 from ladon_slurm.brain.judge import Facts, dwell_of, judge
 from ladon_slurm.brain.terms import Terms, terms
@@ -153,6 +154,37 @@ def test_broken_hardware_comes_first():
 )
 def test_dwell(change, cause, dwell):
     assert dwell_of(facts(**change), cause, DWELL) == dwell
+
+
+@pytest.mark.parametrize(
+    ("change", "times", "words"),
+    [
+        ({}, 1, None),
+        ({"sibling": True}, 4, "another step of its job may be at work"),
+        ({"cores": using(3.0)}, 4, "by its CPU use a rank may compute"),
+        ({"warm": True}, 4, "a GPU of it drew more power than little"),
+        ({"warm": True, "cores": using(3.0)}, 4, "by its CPU use a rank may compute"),
+        ({"warm": True, "cause": "silent"}, 1, None),
+        ({"sibling": True, "terms": Terms(window_s=1800)}, 1, None),
+        (
+            {"sibling": True, "warm": True},
+            16,
+            "another step of its job may be at work; a GPU of it drew more power than little",
+        ),
+    ],
+)
+def test_a_dwell_longer_than_the_setting_says_why(change, times, words):
+    v = judge(facts(**{"quiet_s": 1000.0, **change}), DWELL)
+    setting = DWELL.silent if v.cause == "silent" else DWELL.spinning
+    assert (v.dwell_s, v.patient) == (times * setting, words)
+
+
+def test_a_dwell_by_beats_alone_says_so():
+    late = Pace(5000.0, 900.0)
+    v = judge(facts(pace=late, blind=True), DWELL)
+    assert (v.cause, v.dwell_s) == ("no-beat", 4 * DWELL.no_beat)
+    assert v.patient == "a GPU of it tells nothing, and only its beats speak"
+    assert judge(facts(pace=late), DWELL).patient is None
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,42 @@ def test_terminal(proc, table):
     assert found(table) == "interactive"
 
 
+def test_server_is_looked_at_when_first_called_so_and_then_at_the_slow_request(proc, table):
+    def quick():
+        table.look([STEP])
+        table.find(STEP, sockets=False)
+        return table.line(STEP)[0].found
+
+    tcp(proc, 101, ("0A", 555))
+    assert quick() is None
+    proc.add(102, 101, comm="uvicorn")
+    assert quick() is None
+    opens(proc, 101, 555)
+    assert quick() is None, "once more only at the slow request"
+    assert found(table) == "serve"
+
+
+def test_server_that_listens_when_first_called_so_is_found_at_once(proc, table):
+    tcp(proc, 101, ("0A", 555))
+    opens(proc, 101, 555)
+    proc.add(102, 101, comm="uvicorn")
+    table.look([STEP])
+    table.find(STEP, sockets=False)
+    assert table.line(STEP)[0].found == "serve"
+
+
+def test_server_whose_sockets_are_closed_to_us_counts_as_one_and_nothing_else_does(proc, table, monkeypatch):
+    def closed(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    tcp(proc, 101, ("0A", 555))
+    proc.add(102, 101, comm="uvicorn")
+    tcp(proc, 102, ("0A", 555))
+    monkeypatch.setattr(os, "scandir", closed)
+    assert class_of(str(proc.path), [(102, b"uvicorn", False)]) == "serve"
+    assert class_of(str(proc.path), [(102, b"python", False)]) is None
+
+
 def test_what_was_found_stays_found(proc, table):
     proc.add(102, 101, comm="jupyter-lab")
     assert found(table) == "interactive"

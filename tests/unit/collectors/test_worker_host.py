@@ -24,6 +24,9 @@ if pid == 0:
     os._exit(0)
 os.waitpid(pid, 0)
 """
+NOTEBOOK = STEPD.replace(
+    "    os.read(os", '    open("/proc/self/comm", "w").write("jupyter-lab")\n    os.read(os'
+)
 
 
 def start_of(pid):
@@ -51,6 +54,17 @@ def test_a_step_of_real_processes_from_start_to_end(run_dir):
         assert (set(seen.ended), seen.steps, path.exists()) == ({run}, {}, True)
         seen = seen_of(worker.ask(run_dir=str(run_dir.path)), done=True)
         assert (seen.ended, path.exists()) == ({}, False)
+
+
+def test_what_a_step_is_comes_with_its_first_line_without_a_slow_request(run_dir):
+    """A step that spins may be judged before the next slow request: not looked at yet would act."""
+    stepd = subprocess.Popen([sys.executable, "-c", NOTEBOOK], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with WorkerClient("host") as worker, stepd:
+        stepd.stdout.readline()
+        run_dir.register(pid=stepd.pid, start=start_of(stepd.pid), boot=boot_id())
+        seen = seen_of(worker.ask(run_dir=str(run_dir.path), slow=False), done=True)
+        assert list(seen.classes.values()) == ["interactive"]
+        stepd.communicate(b"x")
 
 
 def test_beats_of_a_live_step_come_with_it_and_its_page_goes_with_it(run_dir):
