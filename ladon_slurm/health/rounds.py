@@ -249,7 +249,7 @@ class Rounds:
             off = finding.check in self.off and finding.check not in CANNOT_BE_OFF
             ours = finding.check in CHECKS or finding.check in ENDS_WITH_ITS_DEVICE
             device = finding.device if ours and finding.device not in devices else None
-            part = device is not None and device.startswith("MIG-")  # cards stay (G21)
+            part = device is not None and device.startswith("MIG-")  # a card stays
             gone = listed and device is not None and (part or finding.severity == "warning")
             if off or gone:
                 self._forget(key)
