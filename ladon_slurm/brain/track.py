@@ -107,8 +107,10 @@ class Track:
         device = self.view.device
         if device.parent is not None:
             cards = [readings[device.parent]] if device.parent in readings else []
+        elif device.id.startswith("MIG-"):
+            cards = list(readings.values())
         else:
-            cards = list(readings.values()) if device.id.startswith("MIG-") else []
+            return False  # a whole card stays
         asked = bool(cards) and not any(card.lost or card.hung for card in cards)
         missing = device.id not in readings if asked else None
         since = self._missing.tell(t, missing)
