@@ -232,13 +232,14 @@ def _looked(looks: Sequence[Look], case: Case, page: Page) -> list[str]:
 
 
 def _decided(told: Told, page: Page) -> list[str]:
-    lines = ["Decided"] if told.decisions else [f"Decided: {_none(told)}."]
+    lines = ["Decided"] if told.decisions else [f"Decided: {none(told)}."]
     for d in told.decisions:
         lines += page.wrap(decision(d), 23, first=f"  {page.at(d.t, told.case.boot)}  ")
     return lines
 
 
-def _none(told: Told) -> str:
+def none(told: Told) -> str:
+    """What stands for the decisions or actions of a case without any."""
     return "nothing yet" if told.case.closed is None else "nothing"
 
 
@@ -251,7 +252,7 @@ def _done(told: Told, page: Page) -> list[str]:
     made = sorted((e for a in told.actions for e in events(a)), key=lambda e: e[0])
     pending = any(a.ended is None for a in told.actions)
     if not made and not pending:
-        return [f"Done: {'nothing; it is only recorded' if told.decisions else _none(told)}."]
+        return [f"Done: {'nothing; it is only recorded' if told.decisions else none(told)}."]
     waiting = [f"waits: {a.waiting}" for a in told.actions if a.ended is None and a.waiting]
     if not made:
         return page.wrap(

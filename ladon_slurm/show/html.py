@@ -25,7 +25,7 @@ def html(told: Told, page: Page, plots: Plots | None, why_none: str, made_by: st
     """The whole page of a case. `why_none`: why there are no plots, where there are none."""
     page = words.of_boot(told, page)
     case = told.case
-    none = "Nothing yet." if case.closed is None else "Nothing."
+    none = f"{words.none(told).capitalize()}."
     title = f"case {case.id}: {'step ' if case.kind == 'stall' else ''}{name(told)} on {case.node}"
     body = [
         f"<header><h1>{_e(title)} {_badge(told)}</h1>",
